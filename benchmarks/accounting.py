@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchmarks.data import write_rows
 from benchmarks.places import HOME
 from benchmarks.study import in_turn, show, spreads
@@ -28,9 +30,6 @@ ROUNDS = 7
 
 
 def main() -> None:
-    """Run both jobs in turn, and print a table."""
-    import numpy as np
-
     rows = (int(sys.argv[1]) if len(sys.argv) > 1 else MILLIONS) * 1_000_000
     folder = HOME / "data" / f"accounting-{rows}"
     if not folder.is_dir():
@@ -61,7 +60,6 @@ def by_customer(rows: DataFrame, *folds: str) -> DataFrame:
 
 
 def compute(frame: DataFrame) -> None:
-    """Compute all rows of a frame."""
     frame.write.format("noop").mode("overwrite").save()
 
 

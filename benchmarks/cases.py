@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.contestants import (
     BARE_SQL,
     DLT,
@@ -89,9 +91,6 @@ class Case:
 
 
 def generate_append(folder: Path, size: Size) -> Expected:
-    """Write the rows."""
-    import numpy as np
-
     ids = np.arange(size.append_rows)
     cents = write_rows(folder / "append", ids, seed=1)
     return [str(len(ids)), str(ids.sum()), as_text(int(cents.sum()))]
@@ -121,8 +120,6 @@ APPEND = Case(
 
 def generate_upsert(folder: Path, size: Size) -> Expected:
     """Write the rows of the table, and those of the upsert, which are all later."""
-    import numpy as np
-
     base = np.arange(size.base_keys)
     old = np.random.default_rng(2).choice(base, size.batch_keys * 9 // 10, replace=False)
     new = size.base_keys + np.arange(size.batch_keys - len(old))
@@ -162,7 +159,6 @@ UPSERT = Case(
 
 
 def generate_lineitem(folder: Path, size: Size) -> Expected:
-    """Generate the lines."""
     table = write_tpch(folder, "lineitem", size)
     paid = digits(table["l_extendedprice"]) * (100 - digits(table["l_discount"]))
     parts = len(table["l_partkey"].unique())
@@ -189,7 +185,6 @@ LINEITEM = Case(
 
 
 def generate_orders(folder: Path, size: Size) -> Expected:
-    """Generate the orders."""
     table = write_tpch(folder, "orders", size)
     customers = len(table["o_custkey"].unique())
     spent = int(digits(table["o_totalprice"]).sum())
@@ -286,3 +281,8 @@ AIRFLOW = Case(
 CASES = {
     case.name: case for case in (APPEND, UPSERT, LINEITEM, ORDERS, TXIDS, REPLAY, ROLLBACK, AIRFLOW)
 }
+
+
+def cases_of(size: Size) -> list[str]:
+    """Return the names of the cases that a size measures unasked."""
+    return [name for name in CASES if name not in size.leaves_out]

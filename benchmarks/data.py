@@ -8,7 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environment import VENV
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.places import VENV
 from benchmarks.sizes import Size
 
 FILES = 4
@@ -23,8 +28,6 @@ def write_rows(folder: Path, ids: Any, *, seed: int, first_day: int = 0) -> Any:
 
     :param first_day: days after the New Year of 2020 from which the year of the rows counts
     """
-    import numpy as np
-
     random = np.random.default_rng(seed)
     cents = random.integers(0, 10**6, len(ids))
     start = NEW_YEAR_2020 + first_day * MICROSECONDS_A_DAY
@@ -44,9 +47,6 @@ def write_rows(folder: Path, ids: Any, *, seed: int, first_day: int = 0) -> Any:
 
 def write_file(path: Path, columns: dict[str, Any]) -> None:
     """Write columns as one file; `amount` is in cents, `ts` in microseconds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     types = {"amount": as_amounts, "ts": lambda ts: pa.array(ts, pa.timestamp("us", "UTC"))}
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {name: types.get(name, pa.array)(values) for name, values in columns.items()}
@@ -54,10 +54,6 @@ def write_file(path: Path, columns: dict[str, Any]) -> None:
 
 
 def as_amounts(cents: Any) -> Any:
-    """Return cents as numeric(14,2)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     whole = pa.array(cents).cast(pa.decimal128(19, 0))
     return pc.multiply(whole, pa.scalar(Decimal("0.01"))).cast(pa.decimal128(14, 2))
 
@@ -76,8 +72,6 @@ def write_small_files(folder: Path, files: int, rows: int) -> list[tuple[Any, An
 
     Return the customers and the cents of each.
     """
-    import numpy as np
-
     random = np.random.default_rng(7)
     written = []
     for number in range(1, files + 1):
@@ -91,17 +85,12 @@ def write_small_files(folder: Path, files: int, rows: int) -> list[tuple[Any, An
 
 def sum_small_files(files: Sequence[tuple[Any, Any]]) -> list[str]:
     """Return what a check must find of the totals of these files."""
-    import numpy as np
-
     customers = np.concatenate([customers for customers, _ in files])
     cents = np.concatenate([cents for _, cents in files])
     return [str(len(np.unique(customers))), str(len(customers)), as_text(int(cents.sum()))]
 
 
 def write_tpch(folder: Path, table: str, size: Size) -> Any:
-    """Generate a table of TPC-H, and read it."""
-    import pyarrow.parquet as pq
-
     program = str(VENV / "bin" / "tpchgen-cli")
     options = [f"--scale-factor={size.scale}", f"--tables={table}", f"--parts={FILES}"]
     subprocess.run([program, "parquet", *options, f"--output-dir={folder}"], check=True)
@@ -110,13 +99,8 @@ def write_tpch(folder: Path, table: str, size: Size) -> Any:
 
 def digits(column: Any) -> Any:
     """Return a column of decimals with two digits after the point as integers."""
-    import numpy as np
-
     return np.rint(column.cast("float64").to_numpy() * 100).astype(np.int64)
 
 
 def rows_of(folder: Path) -> int:
-    """Return the number of rows in a folder of Parquet files."""
-    import pyarrow.parquet as pq
-
     return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))

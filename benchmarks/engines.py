@@ -33,7 +33,6 @@ LOOKS = 8  # at the engine's memory
 
 
 def main() -> None:
-    """Measure both, and print two tables."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else STEPS
     with study() as server, server.ledger() as (connection, _):
         server.environment.start_engine()
@@ -50,8 +49,6 @@ def main() -> None:
 
 
 def step(work: Transactions, txids: Iterator[int], launcher: Launcher) -> None:
-    """Process and commit the next txid."""
-
     def drive(_: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:
         submission = Submission(module=topology.module, grant=grant, step=step)
         run_with_log(launcher, submission, lambda: True)

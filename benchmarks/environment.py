@@ -8,12 +8,10 @@ import sys
 
 import psutil
 
-from benchmarks.places import HOME, ROOT
+from benchmarks.places import HOME, PYTHON, ROOT, VENV
 from dev.packages import install_lock
 
 LOCK = "locks/bench.lock"
-VENV = HOME / "venv"
-PYTHON = VENV / "bin" / "python"
 
 
 def install() -> None:
@@ -29,7 +27,6 @@ def install() -> None:
 
 
 def describe_machine() -> str:
-    """Return the cores, the memory, the load and the system."""
     memory = round(psutil.virtual_memory().total / (1 << 30))
     return (
         f"{psutil.cpu_count()} cores, {memory} GiB of memory, {platform.system()} on "

@@ -57,5 +57,4 @@ class Job:
     sizes: Mapping[str, Any]
 
     def files(self, pattern: str) -> list[str]:
-        """Return the paths of the data files that match a pattern, in order."""
         return [str(path) for path in sorted(self.home.glob(pattern))]

@@ -94,7 +94,6 @@ class Pipeline:
         self._time("settle", lambda: settle(self.connection, self.topology.name, run, [txid]))
 
     def process(self, customers: Iterable[int] = (1,)) -> tuple[int, Run]:
-        """Emit, process and seal the next txid."""
         txid = self._next_txid()
         start = datetime.fromisoformat(START) + txid * timedelta(minutes=1)
         file = f"{self.topology.name}/{start:%Y-%m-%dT%H%M}.parquet"
@@ -126,13 +125,11 @@ class Pipeline:
 
 
 def ask(connection: LedgerConnection, statement: str) -> dict[str, float]:
-    """Run a query; return the figures of its row."""
     with connection.transaction() as tx:
         return {name: float(value) for name, value in tx.one(SQL(statement)).items()}
 
 
 def columns_of(customers: Iterable[int]) -> dict[str, Any]:
-    """Return the columns of a file with a row for each of these customers."""
     ids = np.fromiter(customers, dtype=np.int64)
     return {"customer_id": ids, "amount": ids % 1000}
 
@@ -162,7 +159,6 @@ def measure_txids(server: Server) -> None:
 
 
 def time_rounds(pipeline: Pipeline) -> Figures:
-    """Time some runs, each with a sweep."""
     for _ in range(ROUNDS):
         pipeline.transact()
         pipeline.sweep()
@@ -175,7 +171,6 @@ def time_verbs(*verbs: str) -> Figures:
 
 
 def call(verb: str) -> None:
-    """Call a verb in this process."""
     result = CliRunner().invoke(app, [verb])
     assert result.exit_code == 0, result.output
 
@@ -324,7 +319,6 @@ def tidy_up(server: Server, name: str) -> None:
 
 
 def milliseconds_of(work: Callable[[], object]) -> float:
-    """Return how long some work takes."""
     return 1000 * seconds_of(work)
 
 

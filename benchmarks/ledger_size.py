@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from psycopg2.sql import SQL
 
 from benchmarks.data import write_file
@@ -28,7 +29,6 @@ BYTES = "SELECT coalesce(sum(pg_column_size(r)), 0) AS bytes FROM"
 
 
 def both(batch: Any) -> dict[str, Any]:
-    """Feed two states."""
     return {"per_key": batch, "total": batch}
 
 
@@ -45,8 +45,6 @@ topology = Topology(
 
 def measure(server: Server, rows: int) -> dict[str, int]:
     """Commit one txid of so many rows; return the bytes of the ledger's rows, and the acks."""
-    import numpy as np
-
     with server.ledger() as (connection, home):
         numbers = np.arange(rows)
         write_file(home / "rows.parquet", {"k": numbers % 1000, "v": numbers})
@@ -60,7 +58,6 @@ def measure(server: Server, rows: int) -> dict[str, int]:
 
 
 def main() -> None:
-    """Run each size once and print a table."""
     with study() as server:
         show("the ledger of a txid with two states", [measure(server, rows) for rows in ROWS])
 

@@ -20,10 +20,10 @@ from benchmarks.cases import Case, Entry, Expected
 from benchmarks.environment import describe_machine
 from benchmarks.job import Database, Job, Phases
 from benchmarks.postgres import transaction
-from benchmarks.processes import Failed, Worker
 from benchmarks.results import Measurement, Results
 from benchmarks.server import Server
 from benchmarks.sizes import Size
+from benchmarks.worker import Failed, Worker
 
 COPY = "bench_run"
 EMPTY = "template0"
@@ -46,7 +46,6 @@ class CaseRun:
     missing: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Measure all contestants that can work here."""
         bases = {entry.label: self._make_base(entry) for entry in self.case.entries}
         try:
             for _ in range(self.size.blocks):
@@ -56,7 +55,6 @@ class CaseRun:
                 self.server.drop(base)
 
     def _make_base(self, entry: Entry) -> str:
-        """Make the database that each run starts from."""
         if not entry.base:
             return EMPTY
         name = f"{entry.contestant.name}_{entry.base}"
@@ -130,7 +128,6 @@ class CaseRun:
         )
 
     def results(self) -> Results:
-        """Return what was measured, and on what."""
         return Results(
             case=self.case.name,
             date=datetime.now(timezone.utc).date().isoformat(),

@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import suppress
 
+import numpy as np
 import psutil
 
 from benchmarks import topologies
@@ -51,8 +52,6 @@ class Peaks(threading.Thread):
 
 def append(server: Server, millions: int) -> dict[str, int]:
     """Append so many rows to an empty view; return a row of the table."""
-    import numpy as np
-
     with server.ledger() as (connection, home):
         write_rows(home / "append", np.arange(millions * 1_000_000), seed=1)
         work = Transactions(connection, topologies.append_as_view, by_spark_submit)
@@ -66,7 +65,6 @@ def append(server: Server, millions: int) -> dict[str, int]:
 
 
 def main(sizes: list[int]) -> None:
-    """Measure each size, and print a table."""
     with study() as server:
         show(f"append to a view, {MASTER}", [append(server, millions) for millions in sizes])
 

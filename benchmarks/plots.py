@@ -32,7 +32,6 @@ STYLE = {
 
 
 def main() -> None:
-    """Draw all cases."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):

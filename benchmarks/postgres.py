@@ -17,7 +17,6 @@ from benchmarks.job import Database
 
 @contextmanager
 def session(database: Database) -> Iterator[Connection]:
-    """Open a session."""
     with closing(psycopg2.connect(database.libpq, password=database.password)) as connection:
         yield connection
 
@@ -30,7 +29,6 @@ def transaction(database: Database) -> Iterator[Cursor]:
 
 
 def execute(database: Database, *statements: str) -> None:
-    """Run statements in one transaction."""
     with transaction(database) as cursor:
         for statement in statements:
             cursor.execute(statement)
@@ -57,7 +55,6 @@ def load(database: Database, table: str, files: Sequence[str]) -> None:
 
 
 def batches(path: str) -> Iterator[Any]:
-    """Read a Parquet file in pieces."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import environment
 from benchmarks.cases import CASES, Case
-from benchmarks.places import IMAGES, PAGE, ROOT
+from benchmarks.environment import install
+from benchmarks.places import IMAGES, PAGE, PYTHON, ROOT
 from benchmarks.results import OURS, Results
 from benchmarks.sizes import Size
 
@@ -23,12 +23,12 @@ WIDTH = 110
 
 def write_report(size: Size) -> None:
     """Replace the section of the page of benchmarks, and draw its plots, from what is measured."""
-    environment.install()
+    install()
     loaded = (Results.load(size.results, name) for name in CASES)
     found = [results for results in loaded if results and results.measurements]
     PAGE.write_text(replaced(PAGE.read_text(), section(found)))
     plots = {one.case: plot(one) for one in found}
-    command = [str(environment.PYTHON), "-m", "benchmarks.plots", str(IMAGES)]
+    command = [str(PYTHON), "-m", "benchmarks.plots", str(IMAGES)]
     subprocess.run(command, cwd=ROOT, check=True, input=json.dumps(plots), text=True)
 
 
@@ -50,7 +50,6 @@ def replaced(page: str, text: str) -> str:
 
 
 def section(found: Sequence[Results]) -> str:
-    """Return the whole section."""
     blocks = [conditions(found), promises(found)]
     for results in found:
         image = f"![{case_of(results).title}: seconds](../images/bench-{results.case}.svg)"
@@ -84,12 +83,10 @@ def promises(found: Iterable[Results]) -> str:
 
 
 def case_of(results: Results) -> Case:
-    """Return what was measured."""
     return CASES[results.case]
 
 
 def tables(results: Results) -> Iterator[str]:
-    """Yield the lines of a case."""
     case = case_of(results)
     yield f"### {case.title}\n"
     modes = {mode: results.summaries(mode) for mode in ("warm", "cold")}
@@ -115,7 +112,6 @@ def columns(mode: str, found: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def table(texts: pd.DataFrame, limits: Collection[str]) -> Iterator[str]:
-    """Yield the lines of a table."""
     yield line(["", *texts])
     yield f"|{'---|' * (1 + len(texts.columns))}"
     for name, cells in zip(texts.index, texts.fillna("").to_numpy(), strict=True):
@@ -152,14 +148,12 @@ def line(cells: Sequence[str]) -> str:
 
 
 def missing(results: Results) -> list[str]:
-    """Return what was not measured, and why."""
     return [
         f"- Not measured: {results.case}: {label}: {why}" for label, why in results.missing.items()
     ]
 
 
 def wrapped(text: str) -> str:
-    """Break a paragraph into the lines of a page."""
     return textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 

@@ -48,7 +48,6 @@ class Results:
     missing: Mapping[str, str]
 
     def save(self, folder: Path) -> None:
-        """Write it as JSON."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.case}.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
 

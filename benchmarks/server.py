@@ -33,8 +33,6 @@ TOLD = ("server_version", "fsync", "synchronous_commit", "full_page_writes", *SE
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The running server."""
-
     environment: Environment
 
     def database(self, name: str, user: str = ROLE) -> Database:
@@ -86,7 +84,6 @@ class Server:
         return {**found, "PATH": f"{binaries}:{found['PATH']}", "TZ": "UTC"}
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that matter for the figures."""
         with transaction(self._admin) as cursor:
             cursor.execute("SELECT name, current_setting(name) FROM unnest(%s) AS name", [[*TOLD]])
             return dict(cursor.fetchall())

@@ -17,7 +17,6 @@ Job = Callable[[], object]
 
 
 def seconds_of(work: Job) -> float:
-    """Return how long some work takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

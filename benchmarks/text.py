@@ -29,7 +29,6 @@ SCHEMA = "id bigint, customer bigint, day date, price decimal(10,2), note string
 
 
 def main() -> None:
-    """Measure, and print a table of megabytes a second."""
     records = int(float(sys.argv[1] if len(sys.argv) > 1 else 1) * 1_000_000)
     folder = HOME / "data" / f"text-{records}"
     if not folder.is_dir():
@@ -58,7 +57,6 @@ def ways(pattern: str) -> dict[str, FileSpout]:
 
 
 def jobs(spark: SparkSession, spout: FileSpout) -> dict[str, Job]:
-    """Return an emission, and Spark's reading."""
     items = tuple(spout.plan(None, NoItems()))
     frame = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
     return {

@@ -33,28 +33,23 @@ ROWS = {"id": "bigint", **VALUES}
 
 
 def feed_orders(batch: DataFrame) -> dict[str, DataFrame]:
-    """Feed every row to the state `orders`."""
     return {"orders": batch}
 
 
 def feed_parts(batch: DataFrame) -> dict[str, DataFrame]:
-    """Compute the revenue of every line."""
     revenue = "l_extendedprice * (1 - l_discount) AS revenue"
     return {"parts": batch.selectExpr("*", "l_partkey AS part", revenue)}
 
 
 def feed_customers(batch: DataFrame) -> dict[str, DataFrame]:
-    """Name the key of every order."""
     return {"customers": batch.withColumnRenamed("o_custkey", "customer")}
 
 
 def feed_totals(batch: DataFrame) -> dict[str, DataFrame]:
-    """Feed every row to the state `totals`."""
     return {"totals": batch}
 
 
 def feed_total(batch: DataFrame) -> dict[str, DataFrame]:
-    """Feed every row to the state `total`."""
     return {"total": batch}
 
 

@@ -88,10 +88,8 @@ def seconds_of(api: AirflowApi, dag: str, file: str) -> float:
 
 
 def has_ended(run: dict[str, Any]) -> bool:
-    """Say whether a run is green or red."""
     return run["state"] in ("success", "failed")
 
 
 def moment(text: str) -> datetime:
-    """Read a time of Airflow's API."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))

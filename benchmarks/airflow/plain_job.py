@@ -21,7 +21,6 @@ ADD = """
 
 
 def main() -> None:
-    """Add one file to the table."""
     spark = SparkSession.builder.appName("plain").getOrCreate()
     rows = spark.read.parquet(sys.argv[1]).groupBy("customer_id")
     totals = [tuple(row) for row in rows.agg(F.count("*"), F.sum("amount")).collect()]

@@ -17,7 +17,6 @@ def base_append(job: Job) -> None:
 
 
 def append(job: Job) -> None:
-    """Insert the staged rows."""
     execute(job.database, statements.APPEND)
 
 
@@ -30,5 +29,4 @@ def base_upsert(job: Job) -> None:
 
 
 def upsert(job: Job) -> None:
-    """Upsert the staged rows."""
     execute(job.database, statements.UPSERT)

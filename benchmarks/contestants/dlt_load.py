@@ -27,7 +27,6 @@ MERGE = {"disposition": "merge", "strategy": "upsert"}
 
 
 def append(job: Job) -> None:
-    """Append the files."""
     load(job, "append/*.parquet", "append")
 
 
@@ -56,7 +55,6 @@ def load(job: Job, pattern: str, disposition: Any) -> None:
 
 
 def resource(files: list[str], disposition: Any) -> Any:
-    """Return the files as a resource of Arrow tables."""
     return dlt.resource(
         (pq.read_table(path) for path in files),
         name="orders",

@@ -32,7 +32,6 @@ base_orders = with_staging("customers")
 
 
 def base_upsert(job: Job) -> None:
-    """Load the table that the upsert changes."""
     with_staging("orders")(job)
     load(job.database, "orders", job.files("upsert/2026-01/*.parquet"))
     execute(job.database, "ALTER TABLE orders ADD PRIMARY KEY (id)")
@@ -54,7 +53,6 @@ def lineitem(job: Job) -> None:
 
 
 def orders(job: Job) -> None:
-    """Do the same with the orders."""
     stream(job, "orders", once(job, statements.ADD_CUSTOMERS, statements.GROUPED["orders"]))
 
 

@@ -8,7 +8,6 @@ from benchmarks.job import Job
 
 
 def base_txids(job: Job) -> None:
-    """Make pgbench's tables."""
     run(job, "--initialize", "--quiet", "--scale", "10")
 
 
@@ -19,5 +18,4 @@ def txids(job: Job) -> None:
 
 
 def run(job: Job, *options: str) -> None:
-    """Run pgbench in the job's database."""
     subprocess.run(["pgbench", *options, job.database.libpq], check=True)

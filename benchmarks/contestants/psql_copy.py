@@ -28,7 +28,6 @@ def base_empty(job: Job) -> None:
 
 
 def append(job: Job) -> None:
-    """Copy a file in each session."""
     psql = ["psql", "--no-psqlrc", "--quiet", "--dbname", job.database.libpq, "--command"]
     copies = [f"\\copy orders FROM '{file}' WITH BINARY" for file in binary_files(job)]
     codes = [each.wait() for each in [subprocess.Popen([*psql, copy]) for copy in copies]]
@@ -37,6 +36,5 @@ def append(job: Job) -> None:
 
 
 def binary_files(job: Job) -> list[Path]:
-    """Return the path of each session's file."""
     folder = job.home / "append-binary"
     return [folder / f"{number}.bin" for number in range(SESSIONS)]

@@ -34,20 +34,17 @@ def batch(job: Job, batch_id: str = "") -> Iterator[Any]:
 
 
 def base_empty(job: Job) -> None:
-    """Make the tables."""
     with batch(job) as cursor:
         for table in statements.TABLES:
             cursor.execute(table)
 
 
 def append(job: Job) -> None:
-    """Stream the files into the table."""
     with batch(job, "append") as cursor:
         cursor.adbc_ingest("orders", rows(job, "append/*.parquet"), mode="append")
 
 
 def base_upsert(job: Job) -> None:
-    """Load the table that the upsert changes."""
     base_empty(job)
     with batch(job, "base") as cursor:
         cursor.adbc_ingest("orders", rows(job, "upsert/2026-01/*.parquet"), mode="append")
@@ -69,7 +66,6 @@ def lineitem(job: Job) -> None:
 
 
 def orders(job: Job) -> None:
-    """Do the same with the orders."""
     with batch(job, "orders") as cursor:
         stage(cursor, grouped("orders", job.files("orders/*.parquet")))
         cursor.execute(statements.ADD_CUSTOMERS)
@@ -107,19 +103,16 @@ def rollback(job: Job) -> None:
 
 
 def rebuild(job: Job, files: list[str]) -> None:
-    """Replace all rows in one transaction."""
     with batch(job) as cursor:
         cursor.execute("TRUNCATE totals")
         cursor.adbc_ingest("totals", grouped("totals", files), mode="append")
 
 
 def stage(cursor: Any, found: Any) -> None:
-    """Copy rows into a temporary table."""
     cursor.adbc_ingest("staged", found, mode="create", temporary=True)
 
 
 def rows(job: Job, pattern: str) -> Any:
-    """Read the files as a stream of Arrow batches."""
     read = duckdb.read_parquet(job.files(pattern))
     return read.select("id, customer_id, amount, ts, kind, qty").to_arrow_reader(ROWS_AT_ONCE)
 

@@ -26,7 +26,6 @@ from reliability.transaction.replay import ReplayRequest, ReplayRun
 
 
 def base_empty(job: Job) -> None:
-    """Make the ledger."""
     with ledger(job) as connection:
         migrate(connection)
 
@@ -69,7 +68,6 @@ def rollback(job: Job) -> None:
 
 
 def transact(job: Job, topology: Topology, interval: Interval | None = None) -> Phases:
-    """Emit, process and commit the txids of an interval."""
     with ledger(job) as connection:
         submit = by_spark_submit if job.is_cold else in_session
         transactions = Transactions(connection, topology, submit)
@@ -78,7 +76,6 @@ def transact(job: Job, topology: Topology, interval: Interval | None = None) -> 
 
 
 def transact_small(job: Job, topology: Topology, *, is_grouped: bool) -> Phases:
-    """Emit, stage without Spark and commit all small txids."""
     staging = DirectStaging()
     with ledger(job) as connection:
         transactions = Transactions(connection, topology, staging)
@@ -100,7 +97,6 @@ def ledger(job: Job) -> Iterator[LedgerConnection]:
 
 
 def month(number: int) -> Interval:
-    """Return a month of 2026."""
     start, end = (datetime(2026, n, 1, tzinfo=timezone.utc) for n in (number, number + 1))
     return Interval(start, end)
 

@@ -18,12 +18,10 @@ NO_JAR = "the JDBC driver is not installed: apt-get install libpostgresql-jdbc-j
 
 
 def base_empty(job: Job) -> None:
-    """Make the tables."""
     execute(job.database, *statements.TABLES)
 
 
 def append(job: Job) -> None:
-    """Append the files."""
     write(session().read.parquet(str(job.home / "append")), job, "orders")
 
 

@@ -40,7 +40,6 @@ def append(job: Job) -> None:
 
 
 def lineitem(job: Job) -> None:
-    """Aggregate the lines, stage the groups, and add them."""
     lines = session().read.parquet(*job.files("lineitem/*.parquet"))
     grouped = session().sql(statements.GROUPED["lineitem"].format(source="{lines}"), lines=lines)
     stage(grouped.select(*PARTS), PARTS, job)
@@ -56,8 +55,6 @@ def stage(frame: DataFrame, types: Mapping[str, str], job: Job) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a Spark task does with its partition."""
-
     job: Job
     types: Mapping[str, str]
 

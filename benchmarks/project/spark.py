@@ -42,7 +42,6 @@ def by_spark_submit(
 
 
 def spark_submit() -> SparkSubmit:
-    """Return the spark-submit of this environment."""
     program = which("spark-submit")
     assert program is not None
     return SparkSubmit(program=program, master=MASTER, code=sys.path[:1])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.stopwatch import Stopwatch
+from benchmarks.project.transactions import Stopwatch
 from reliability import Topology
 from reliability.core.attempt import Grant
+from reliability.deployment.lazy import np, pa, pq
 from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage.stage_task import stage_task
@@ -42,10 +43,6 @@ class DirectStaging:
 
 def contribution(path: str, columns: tuple[str, ...]) -> Any:
     """Return a file's rows as the contribution to the state `totals`."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = pq.read_table(home() / path)
     ones = pa.array(np.ones(rows.num_rows, np.int64))
     ids = tuple_ids(0, np.arange(rows.num_rows, dtype=np.uint64)).view(np.int64)

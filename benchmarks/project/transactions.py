@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.stopwatch import Stopwatch
 from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Work
@@ -13,24 +15,34 @@ from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.committer import drain
-from reliability.transaction.emit.emission import emit
-from reliability.transaction.emit.requests import Run, TaskContact, contact
-from reliability.transaction.process.begin import TransactionTask
-from reliability.transaction.run import run_transaction
-from tests.support.runner import Unattended
+from reliability.transaction.emit.requests import Run, TaskContact
+from tests.support.runner import TransactionRunner, Unattended
 
 MOST_BATCHES = 100_000
 Submit = Callable[[LedgerConnection, Topology, Grant, str], None]
 """Processes one step of an attempt."""
 
 
+class Stopwatch:
+    def __init__(self) -> None:
+        self.phases: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the block's seconds towards a phase."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] += time.perf_counter() - started
+
+
 @dataclass
 class Transactions(Unattended):
     """One run of a topology.
 
-    It is the executor of `run_transaction`. What happens between the end of a submission and the
-    next report is the seal.
+    It is the executor of its runner. What happens between the end of a submission and the next
+    report is the seal.
 
     :param submit: how steps are processed
     """
@@ -41,22 +53,22 @@ class Transactions(Unattended):
     watch: Stopwatch = field(default_factory=Stopwatch)
     run: Run = field(default_factory=lambda: Run(dag_id="benchmark", run_id="run"))
 
+    def __post_init__(self) -> None:
+        self.runner = TransactionRunner(self.topology, self.connection)
+
     def emit(self, interval: Interval | None = None) -> list[int]:
         """Give the source's new items their txids."""
-        who = self._contact("emit")
         with self.watch.phase("emit"):
-            return emit(self.connection, self.topology, interval, who, max_batches=MOST_BATCHES)
+            return self.runner.emit(interval, self._contact("emit"), max_batches=MOST_BATCHES)
 
     def process(self, txid: int) -> None:
-        """Process a txid and seal it."""
         work = self.topology.work("process", THE_STEP)
         with self.watch.phase("process"):
             self._go(txid, work)
 
     def commit(self) -> None:
-        """Commit all that is processed."""
         with self.watch.phase("commit"):
-            drain(self.connection, self.topology.name)
+            self.runner.commit(0)
 
     def transact(self, interval: Interval | None = None) -> None:
         """Do all of it for an interval, one txid after the other."""
@@ -65,20 +77,15 @@ class Transactions(Unattended):
             self.commit()
 
     def _go(self, txid: int, work: Work) -> None:
-        request = contact(self.connection, self.topology.name, txid, self._contact(work.task))
-        task = TransactionTask(
-            topology=self.topology, txid=txid, request_id=request.request_id, work=work
-        )
-        run_transaction(self.connection, task, self)
+        request = self.runner.contact(txid, self._contact(work.task))
+        self.runner.run(txid, request.request_id, work, self)
 
     def _contact(self, task: str) -> TaskContact:
         this_try = TaskTry(max_tries=0, try_id=task)
         return TaskContact(run=self.run, task=task, this_try=this_try)
 
-    # --- the executor ----------------------------------------------------------------------------
-
     def submit(self, grant: Grant, step: str) -> None:
-        """Process a step; count it as staging."""
+        """Process a step, as the executor; count it as staging."""
         with self.watch.phase("stage"):
             self.submit_step(self.connection, self.topology, grant, step)
 

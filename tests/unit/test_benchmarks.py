@@ -7,14 +7,13 @@ from importlib import import_module
 
 import pytest
 
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, cases_of
 from benchmarks.contestants.spark_jdbc import NO_JAR
 from benchmarks.job import Database
 from benchmarks.places import PAGE
 from benchmarks.report import BEGIN, END, replaced, section
 from benchmarks.results import Measurement, Results
 from benchmarks.sizes import QUICK, SIZES
-from benchmarks.suite import all_cases
 
 
 def runs(contestant, *seconds, mode="warm", phases=None):
@@ -106,7 +105,7 @@ def test_each_part_in_a_case_is_an_operation_of_its_contestant(name):
 
 
 def test_the_quick_suite_leaves_airflow_out():
-    assert {*CASES} - {*all_cases(QUICK)} == {"airflow"}
+    assert {*CASES} - {*cases_of(QUICK)} == {"airflow"}
 
 
 def test_no_password_is_in_what_programs_are_called_with():
