@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from benchmarks.places import ROOT
 from benchmarks.project.spark import by_spark_submit, spark_submit
 from benchmarks.project.transactions import Transactions
@@ -69,17 +67,14 @@ def grow(step: Job, environment: Environment, count: int) -> Iterator[dict[str, 
 
 def memory(environment: Environment) -> dict[str, float]:
     """Return megabytes of live objects, of the JVM beside the heap, and of its Python processes."""
-    pid = environment.engine.pid
+    process = environment.engine.find()
+    assert process is not None
     jmap = str(Path(environment.java.home) / "bin" / "jmap")
-    histogram = subprocess.check_output([jmap, "-histo:live", str(pid)], text=True)
+    histogram = subprocess.check_output([jmap, "-histo:live", str(process.pid)], text=True)
     heap = int(histogram.split()[-1]) / 1e6
-    process = psutil.Process(pid)
     python = sum(one.memory_info().rss for one in process.children(recursive=True)) / 1e6
-    return {
-        "live objects": heap,
-        "the rest of the JVM": process.memory_info().rss / 1e6 - heap,
-        "Python": python,
-    }
+    beside_heap = process.memory_info().rss / 1e6 - heap
+    return {"live objects": heap, "the rest of the JVM": beside_heap, "Python": python}
 
 
 if __name__ == "__main__":

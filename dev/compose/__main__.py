@@ -22,21 +22,16 @@ def main() -> int:
     # A plain kill, as of a CI job that is cancelled, must not leave the containers behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        if parser.parse_args().command == "secrets":
-            return make_secrets()
-        from dev.compose.verify import verify
+        if parser.parse_args().command == "verify":
+            from dev.compose.verify import verify
 
-        return verify(ROOT)
+            return verify(ROOT)
+        folder = write_secrets(ROOT).relative_to(ROOT)
     except DevError as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def make_secrets() -> int:
-    """Write those secrets that are not there."""
-    folder = write_secrets(ROOT).relative_to(ROOT)
     print(f"secrets are in {folder}; Airflow's user is admin, {folder}/airflow_passwords has the")
     print("password. Next: docker compose up -d --build --wait")
     return 0

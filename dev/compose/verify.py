@@ -32,8 +32,6 @@ MONTH = Backfill(
     dag_id="cdnow_revenue",
     first="1998-04-01T00:00:00Z",
     last="1998-04-01T00:00:00Z",
-    reprocess="none",
-    max_active_runs=2,
     txids=2,
     what="1998-04",
 )

@@ -64,8 +64,6 @@ MONTHS = Backfill(
     dag_id=DAG_ID,
     first="1997-01-01T00:00:00Z",
     last="1998-06-01T00:00:00Z",
-    reprocess="none",
-    max_active_runs=3,
     txids=36,
     what="18 months",
 )
@@ -73,10 +71,9 @@ REPLAY = Backfill(
     dag_id=DAG_ID,
     first="1997-03-01T00:00:00Z",
     last="1997-03-01T00:00:00Z",
-    reprocess="completed",
-    max_active_runs=3,
     txids=2,
     what="replay of 1997-03",
+    reprocess="completed",
 )
 
 
@@ -132,7 +129,11 @@ class Demo:
             # Whatever is being killed or restarted answers again in a moment.
             with suppress(ReliabilityError, AirflowApiError, OSError):
                 if kills and self.killed is None:
-                    self._kill()
+                    self.killed = kill_one(
+                        self.victim, self.environment, self.connection, KILL_FROM_TXID
+                    )
+                    if self.killed is not None:
+                        self.say(str(self.killed))
                 committed = min(self._commits() - before, backfill.txids)
                 if committed != shown:
                     shown = committed
@@ -157,11 +158,6 @@ class Demo:
             self.api.post(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}/clear", {"dry_run": False})
         self.repairs += bool(failed)
         return not failed
-
-    def _kill(self) -> None:
-        self.killed = kill_one(self.victim, self.environment, self.connection, KILL_FROM_TXID)
-        if self.killed is not None:
-            self.say(str(self.killed))
 
     def _commits(self) -> int:
         with self.connection.transaction() as tx:
@@ -189,7 +185,7 @@ class Demo:
             f"{figures['replayed']} contributions swapped, "
             f"{'nothing changed' if unchanged else 'THE TABLES CHANGED'}"
         )
-        self.say(f"{self.killed}" if self.killed else "NOBODY WAS KILLED")
+        self.say(str(self.killed or "NOBODY WAS KILLED"))
         restarted = ", ".join(f"{name} {times}x" for name, times in self.restarts.items())
         self.say(f"restarted: {restarted or 'nothing'}; red runs cleared: {self.repairs} times")
         return (
@@ -227,25 +223,16 @@ def main() -> int:
         console.print("interrupted: taking Airflow and Postgres down")
         demo.guard.end(keep=False)
         return INTERRUPTED
-    demo.guard.end(keep=is_kept())
+    is_kept = os.environ.get("KEEP", "0") not in ("", "0")
+    demo.guard.end(keep=is_kept)
     console.print("exact: yes" if exact else "exact: NO")
-    if is_kept():
-        console.print(where_it_runs(demo.environment))
+    if is_kept:
+        console.print(
+            f"It runs on. The page: {demo.environment.airflow.url}/plugin/reliability\n"
+            f"  user admin, password {demo.api.password}\n"
+            "  `make down` stops it, `make reset` deletes it"
+        )
     return 0 if exact else 1
-
-
-def is_kept() -> bool:
-    """Say whether KEEP asks to leave all of it running."""
-    return os.environ.get("KEEP", "0") not in ("", "0")
-
-
-def where_it_runs(environment: Environment) -> str:
-    """Return the page's address, the login, and how to stop it."""
-    return (
-        f"It runs on. The page: {environment.airflow.url}/plugin/reliability\n"
-        f"  user admin, password {environment.api().password}\n"
-        "  `make down` stops it, `make reset` deletes it"
-    )
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ class Backfill:
     dag_id: str
     first: str
     last: str
-    reprocess: Literal["none", "failed", "completed"]
-    max_active_runs: int
     txids: int
     what: str
+    reprocess: Literal["none", "failed", "completed"] = "none"
+    max_active_runs: int = 3
 
     def start(self, api: AirflowApi) -> None:
         """Create it, then let the DAG run: its runs are there before the schedule makes any.
@@ -26,8 +26,7 @@ class Backfill:
         Airflow takes one backfill of a DAG at a time, and notes up to half a minute later that all
         runs of the one before have ended.
         """
-        before = api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]
-        for backfill in before:
+        for backfill in api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]:
             if backfill["completed_at"] is None:
                 api.put(f"/api/v2/backfills/{backfill['id']}/cancel")
         api.post(

@@ -1,4 +1,4 @@
-"""Under which account Postgres runs, and where that account can keep its data.
+"""Under which account Postgres runs, and where its data lie: where it gets to, or in memory.
 
 Postgres refuses to run as root. Started by root, in a container say, it runs as an account
 that exists already, and its data lies where that account gets to without a change to the
@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import shutil
 import stat
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,9 @@ from dev.errors import DevError
 
 UNPRIVILEGED = ("postgres", "nobody", "daemon", "www-data")
 SHARED = Path("/var/tmp")
+SHARED_MEMORY = Path("/dev/shm")
+LEAST_BYTES = 4 * 2**30
+AN_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +86,29 @@ def server_home(home: Path, account: Account) -> None:
         base.chmod(0o711)
     home.mkdir(mode=0o700, exist_ok=True)
     account.own(home)
+
+
+def memory(folder: Path = SHARED_MEMORY) -> Path | None:
+    """Return the folder if there is one with enough room, after a look for what was left there.
+
+    It is for servers whose loss does not matter. The suite makes and drops a few thousand
+    databases, each of a thousand files. On ext4 that takes up to 0.4 s for each: it does not give
+    out the inodes of files that were deleted in the last minutes, and looks at each of them
+    whenever a file is made. In memory it takes 0.02 s.
+    """
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return None
+    for left in folder.glob(f"reliability-{os.getuid()}-*"):
+        if not _is_in_use(left):
+            shutil.rmtree(left, ignore_errors=True)
+    return folder if shutil.disk_usage(folder).free >= LEAST_BYTES else None
+
+
+def _is_in_use(place: Path) -> bool:
+    """Return whether a server runs there, or may be about to."""
+    with suppress(OSError, ValueError, IndexError):
+        if time.time() - place.stat().st_mtime < AN_HOUR:
+            return True
+        pid = int((place / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+        return Path(f"/proc/{pid}").exists()
+    return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.errors import DevError
-from dev.services.processes import Background, stop_all, wait_until
+from dev.services.processes import Background, wait_until
 from reliability.core.definitions import ENGINES
 from reliability.spark.engine_socket import SOCKET
 
@@ -39,12 +39,6 @@ class WarmEngine(Background):
         """Where it answers; only this user may enter."""
         return self.state_dir / "engine"
 
-    @property
-    def pid(self) -> int:
-        """Its JVM's; 0 if it does not run."""
-        process = self.find()
-        return process.pid if process else 0
-
     def run(self, root: Path, env: Mapping[str, str]) -> None:
         """Start it unless it runs, and return when it answers."""
         command = [str(root / ".venv" / "bin" / "reliability"), "engine", "run"]
@@ -52,9 +46,6 @@ class WarmEngine(Background):
         wait_until(lambda: self._answers() or not self.is_alive(), "the engine", START_SECONDS)
         if not self.is_alive():
             raise DevError(f"the engine ended; the end of {self.log}:\n{self.tail()}")
-
-    def stop(self) -> None:
-        stop_all([self])
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):

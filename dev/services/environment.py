@@ -18,13 +18,12 @@ from pathlib import Path
 
 import psutil
 
-from dev.services.accounts import server_home_path
+from dev.services.accounts import memory, server_home_path
 from dev.services.airflow import COMPONENTS, AirflowServices
 from dev.services.airflow_api import AirflowApi
 from dev.services.credentials import Credentials
 from dev.services.engine import WarmEngine
 from dev.services.java import Java, find_java
-from dev.services.memory import memory
 from dev.services.ports import Ports
 from dev.services.postgres import NO_FSYNC, EmbeddedPostgres
 from dev.services.processes import MARKER, family, kill, marked, run

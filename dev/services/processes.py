@@ -80,7 +80,7 @@ class Background:
         made_from = hashlib.sha256(json.dumps([command, dict(depends_on)]).encode()).hexdigest()
         if self.is_alive() and json.loads(self.record.read_text())["made_from"] == made_from:
             return
-        stop_all([self])
+        self.stop()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -97,6 +97,9 @@ class Background:
         created = psutil.Process(process.pid).create_time()
         record = {"pid": process.pid, "created": created, "made_from": made_from}
         write_private(self.record, json.dumps(record))
+
+    def stop(self) -> None:
+        stop_all([self])
 
     def is_alive(self) -> bool:
         return self.find() is not None

@@ -25,7 +25,6 @@ BACKFILL = Backfill(
     dag_id="cdnow_revenue",
     first=f"{MONTH}-01T00:00:00Z",
     last=f"{MONTH}-01T00:00:00Z",
-    reprocess="none",
     max_active_runs=2,
     txids=2,
     what="a month",

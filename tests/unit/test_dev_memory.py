@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dev.services.memory import AN_HOUR, LEAST_BYTES, memory
+from dev.services.accounts import AN_HOUR, LEAST_BYTES, memory
 
 
 @pytest.fixture(autouse=True)
