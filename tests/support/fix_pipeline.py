@@ -19,6 +19,7 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
+from reliability.deployment.lazy import pa, pq
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import end_attempt
@@ -39,9 +40,6 @@ def month(year: int, number: int) -> Interval:
 
 def write_parquet(path: Path, rows: Sequence[Any], schema: Any = None) -> Path:
     """Write rows (customer, day, price) as one Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema = schema or pa.schema(
         [("customer", pa.int64()), ("day", pa.date32()), ("price", pa.decimal128(10, 2))]
     )

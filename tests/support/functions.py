@@ -1,14 +1,7 @@
-"""pyspark.sql.functions, imported when a test uses it: collecting tests must stay quick."""
+"""pyspark's functions for tests, which call what its stubs lack."""
 
-from __future__ import annotations
-
-from importlib import import_module
 from typing import Any
 
+from reliability.deployment import lazy
 
-class _Functions:
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module("pyspark.sql.functions"), name)
-
-
-F = _Functions()
+F: Any = lazy.F

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from reliability import Max, MemorySpout, State, Topology
+from reliability.deployment.lazy import F
 
 GAP = datetime(2024, 3, 10, 2, 30)  # no such time in New York
 
@@ -17,8 +18,6 @@ def told(moment: datetime) -> str:
 
 def use_times(batch: Any) -> dict[str, Any]:
     """Compare with a literal, and call a Python function that gets no Arrow."""
-    from pyspark.sql import functions as F
-
     said = F.udf(told, "string", useArrow=False)
     return {"times": batch.withColumn("literal", F.lit(GAP)).withColumn("said", said("at"))}
 

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from reliability import Max, MemorySpout, State, Topology
+from reliability.deployment.lazy import F
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 DEADLINE_SECONDS = 60
@@ -36,8 +37,6 @@ def one_roll() -> int:
 
 def roll(batch: Any) -> dict[str, Any]:
     """Give every row a number that comes out differently each time."""
-    from pyspark.sql import functions as F
-
     rolled = batch.withColumn("roll", F.udf(one_roll, "bigint").asNondeterministic()())
     return {"one_table": rolled, "other_table": rolled}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reliability import FileSpout, MemorySpout, Topology
 from reliability.core.attempt import Grant
@@ -16,6 +16,7 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP, Step
 from reliability.core.spout import BatchMeta, SourceItem, Spout
 from reliability.deployment.fingerprint import CodeFingerprint
+from reliability.deployment.lazy import np, pa, pq
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage.stage_task import stage_task
 from reliability.spouts.memory import MemorySlice
@@ -34,9 +35,6 @@ from reliability.transaction.process.attempt_messages import (
 from reliability.transaction.topology.databases import TopologyDatabases
 from tests.support.one_state import Row, reduce_rows
 from tests.support.spark_rows import spark_batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Rows = Sequence[Row]
 THIS_DRIVER = DriverProcess(
@@ -119,8 +117,6 @@ def rows_of_batch(connection: LedgerConnection, spout: Spout, grant: Grant) -> l
 
 def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
     """Return the rows of a batch, each with its tuple id."""
-    import numpy as np
-
     found: list[dict[str, Any]] = []
     for ordinal, item in enumerate(meta.items):
         rows = _rows_of_item(spout, item)
@@ -132,8 +128,6 @@ def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
 def _rows_of_item(spout: Any, item: SourceItem) -> Sequence[Row]:
     """Return the rows of a slice, of a whole Parquet file, or of what a test's spout has."""
     if isinstance(spout, FileSpout):
-        import pyarrow.parquet as pq
-
         rows: list[dict[str, Any]] = pq.read_table(item.source).to_pylist()
         return rows
     if isinstance(spout, MemorySpout):

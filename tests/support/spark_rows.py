@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reliability.core.types import base_type
+from reliability.deployment.lazy import pa
 from reliability.states.digest import DIGEST
 from reliability.states.tables import StateTables
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def spark_batch(tables: StateTables, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """Make one Arrow batch; a row has a value for each staged column, otherwise it is NULL."""
-    import pyarrow as pa
-
     types = {name: column.type for name, column in tables.contribution_columns().items()}
     schema = pa.schema([(name, arrow_type(types[name])) for name in tables.reduced_columns()])
     schema = schema.append(pa.field(DIGEST, pa.int64()))
@@ -27,8 +23,6 @@ def spark_batch(tables: StateTables, rows: Sequence[Mapping[str, Any]]) -> pa.Re
 
 def arrow_type(postgres_type: str) -> pa.DataType:
     """Return the Arrow type in which Spark hands over such values."""
-    import pyarrow as pa
-
     base, is_array = base_type(postgres_type)
     scalar = {
         "smallint": pa.int16(),

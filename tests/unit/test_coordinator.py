@@ -183,27 +183,29 @@ def test_what_a_file_may_cure_names_the_way_to_take_the_file():
     assert "refreeze" not in replace(BLOCKED, reason_code="EVALUATED_TWICE").advice("shop")
 
 
-def test_a_run_does_not_wait_for_a_txid_that_it_gave_up_itself():
-    """E2: the run would never end, and nobody would see a red run."""
-    blocked = replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))
-    own = replace(request(), dag_id="shop", run_id="own")
-    action = next_action(snapshot(4, blocked=blocked), own, work(Goal.PROCESSED))
+@pytest.mark.parametrize(
+    ("situation", "asked", "error"),
+    [
+        # E2: a run that waits for what it gave up itself would never end, and nobody would see it
+        (
+            snapshot(
+                4, blocked=replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))
+            ),
+            replace(request(), dag_id="shop", run_id="own"),
+            TxidBlocked,
+        ),
+        # E2: a topology may end its waits
+        (snapshot(4, blocked=replace(BLOCKED, is_overdue=True)), request(), BlockedTooLong),
+        (snapshot(1), request(status=RequestStatus.CLOSED), RequestClosed),
+        (snapshot(1, held="a wrong delivery"), request(), TxidHeld),  # until a person releases it
+        # before it runs
+        (snapshot(1, 5, replay_refusal="totals keeps no history"), REPLAY, ReplayNotPossible),
+    ],
+)
+def test_what_cannot_be_done_fails_at_once(situation, asked, error):
+    action = next_action(situation, asked, work(Goal.PROCESSED))
     assert isinstance(action, Fail)
-    assert isinstance(action.error, TxidBlocked)
-
-
-def test_what_has_been_blocked_for_too_long_is_no_longer_waited_for():
-    """E2: a topology may end its waits."""
-    blocked = replace(BLOCKED, is_overdue=True)
-    action = next_action(snapshot(4, blocked=blocked), request(), work(Goal.PROCESSED))
-    assert isinstance(action, Fail)
-    assert isinstance(action.error, BlockedTooLong)
-
-
-def test_a_closed_request_fails_without_retry():
-    action = next_action(snapshot(1), request(status=RequestStatus.CLOSED), work(Goal.PROCESSED))
-    assert isinstance(action, Fail)
-    assert isinstance(action.error, RequestClosed)
+    assert isinstance(action.error, error)
 
 
 # --- several steps --------------------------------------------------------------------------------
@@ -351,13 +353,6 @@ def test_replays_have_a_window_of_their_own():
         assert isinstance(next_action(one, REPLAY, work(Goal.PROCESSED)), expected)
 
 
-def test_what_is_held_waits_for_a_person():
-    held = snapshot(1, held="a wrong delivery")
-    action = next_action(held, request(), work(Goal.PROCESSED))
-    assert isinstance(action, Fail)
-    assert isinstance(action.error, TxidHeld)
-
-
 def test_a_skipped_txid_is_passed_over_in_its_turn_and_never_begun():
     """C8."""
     commits = work(Goal.COMMITTED)
@@ -384,13 +379,6 @@ def test_a_dry_run_is_of_use_to_its_own_request_alone():
     processing = replace(live(PROCESSING, request_id=OTHERS), is_dry_run=True)
     waits = next_action(snapshot(1, attempt=processing, **at), REPLAY, work(Goal.COMMITTED))
     assert isinstance(waits, Wait)
-
-
-def test_a_replay_that_a_state_cannot_take_back_is_refused_before_it_runs():
-    refused = snapshot(1, curr_txid=5, replay_refusal="state totals keeps no history")
-    action = next_action(refused, REPLAY, work(Goal.PROCESSED))
-    assert isinstance(action, Fail)
-    assert isinstance(action.error, ReplayNotPossible)
 
 
 def test_a_commit_waits_for_more_to_gather():

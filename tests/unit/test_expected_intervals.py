@@ -88,23 +88,26 @@ def test_the_interval_that_has_not_ended_is_not_missing():
     assert missing(monthly(), now=datetime(2026, 6, 1, 0, 10, tzinfo=UTC))[-1] == "2026-05"
 
 
-def test_what_lies_between_emissions_is_missing():
-    def first(month):
-        return datetime(2026, month, 1, tzinfo=UTC)
-
-    gaps = [(None, first(2)), (first(3), first(4)), (first(5), None)]
-    assert missing(monthly(), gaps) == ["2026-01", "2026-03", "2026-05"]
-    assert missing(monthly(catchup=False), gaps) == ["2026-03", "2026-05"]
-    assert missing(monthly(last_start=first(3)), gaps) == ["2026-01", "2026-03"]
+def of_month(month, day=1):
+    return datetime(2026, month, day, tzinfo=UTC)
 
 
-def test_a_gap_that_holds_no_whole_interval_misses_none():
-    gaps = [(datetime(2026, 2, 2, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))]
-    assert missing(monthly(), gaps) == []
+GAPS = [(None, of_month(2)), (of_month(3), of_month(4)), (of_month(5), None)]
 
 
-def test_without_a_start_nothing_is_expected_before_the_first_emission():
-    assert missing(Schedule(cron="@daily", time_zone="UTC")) == []
+@pytest.mark.parametrize(
+    ("schedule", "gaps", "expected"),
+    [
+        (monthly(), GAPS, ["2026-01", "2026-03", "2026-05"]),
+        (monthly(catchup=False), GAPS, ["2026-03", "2026-05"]),
+        (monthly(last_start=of_month(3)), GAPS, ["2026-01", "2026-03"]),
+        (monthly(), [(of_month(2, 2), of_month(3, 31))], []),  # it holds no whole interval
+        # without a start nothing is expected before the first emission
+        (Schedule(cron="@daily", time_zone="UTC"), EVERYTHING, []),
+    ],
+)
+def test_what_lies_between_emissions_is_missing(schedule, gaps, expected):
+    assert missing(schedule, gaps) == expected
 
 
 def test_a_long_time_without_emissions_is_cut():

@@ -72,20 +72,6 @@ def test_spark_submit_is_spark_homes_else_the_paths_else_this_pythons(tmp_path, 
     assert find_spark_submit({"PATH": found["PATH"]}) == str(of_home)
 
 
-@pytest.mark.parametrize(
-    ("conf", "executors", "driver"),
-    [
-        ({"spark.master": "local[2]"}, sys.executable, sys.executable),
-        ({"spark.master": "yarn", "spark.submit.deployMode": "cluster"}, "/opt/python", "jupyter"),
-    ],
-)
-def test_a_replay_finds_master_and_deploy_mode_in_its_conf(monkeypatch, conf, executors, driver):
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
-    found = SparkSubmit(program="spark-submit", conf=conf).environment()
-    assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == (executors, driver)
-
-
 def test_nothing_is_found_where_nothing_is(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert find_spark_submit({"PATH": str(tmp_path)}) is None
@@ -94,19 +80,26 @@ def test_nothing_is_found_where_nothing_is(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("master", "deploy_mode", "executors", "driver"),
     [
-        ("local[2]", None, sys.executable, sys.executable),
+        ("local[2]", "", sys.executable, sys.executable),
         ("local", "client", sys.executable, sys.executable),
         ("spark://host:7077", "client", "/opt/python", sys.executable),
-        ("", None, "/opt/python", sys.executable),
+        ("", "", "/opt/python", sys.executable),
         ("yarn", "cluster", "/opt/python", "jupyter"),
     ],
 )
-def test_processes_of_this_host_run_this_python(master, deploy_mode, executors, driver):
-    """The path of another host's Python is not known here."""
+def test_processes_of_this_host_run_this_python(
+    monkeypatch, master, deploy_mode, executors, driver
+):
+    """The path of another host's Python is not known here. A replay finds both in its conf."""
     environment = {"PYSPARK_PYTHON": "/opt/python", "PYSPARK_DRIVER_PYTHON": "jupyter"}
-    found = driver_environment(environment, master=master, deploy_mode=deploy_mode)
-    assert found["PYSPARK_PYTHON"] == executors
-    assert found["PYSPARK_DRIVER_PYTHON"] == driver
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    conf = {"spark.master": master, "spark.submit.deployMode": deploy_mode}
+    for found in (
+        driver_environment(environment, master=master, deploy_mode=deploy_mode or None),
+        SparkSubmit(program="spark-submit", conf=conf).environment(),
+    ):
+        assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == (executors, driver)
 
 
 # --- Java ----------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import shlex
+from threading import Thread
+from typing import Any
 
 import pytest
 import typer
@@ -156,6 +158,37 @@ def test_in_a_pipe_a_replay_prints_what_changes():
         progress.say("txid 2 waits", 2)
     progress.done(1)
     assert written.getvalue() == "txid 1 waits\ntxid 2 waits\n1 of 2 txids are done\n"
+
+
+class Pipe:
+    """Not a terminal; `next` happens while it prints."""
+
+    is_terminal = False
+
+    def __init__(self):
+        self.lines = []
+        self.next = lambda: None
+
+    def print(self, text):
+        self.next()
+        self.lines.append(text)
+
+
+def test_each_count_is_printed_once_and_in_order():
+    """Two threads that were done at once both printed the count of the second."""
+    pipe: Any = Pipe()
+    progress = TxidLines(2, pipe)
+    other = Thread(target=progress.done, args=(2,))
+
+    def meanwhile():
+        pipe.next = lambda: None
+        other.start()
+        other.join(0.2)  # it has to wait for this line
+
+    pipe.next = meanwhile
+    progress.done(1)
+    other.join()
+    assert pipe.lines == ["1 of 2 txids are done", "2 of 2 txids are done"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from reliability import Csv, FileSpout
 from reliability.core.errors import NothingToEmit, SourceUnreadable
 from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.file_names import check_name, identity_of_file, names_of
 from reliability.spouts.filesystem import find_files
@@ -166,9 +167,6 @@ def test_remote_patterns_are_normalised_as_hadoop_does(tmp_path):
 
 def test_pieces_of_a_file_that_were_emitted_before_there_was_a_home_are_known(home):
     """E1: else its rest would be emitted whole."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = home / "current" / "in" / "a.parquet"
     pq.write_table(pa.table({"n": [1, 2, 3]}), path, row_group_size=1)
     ledger = Ledger(parts={str(path): "{[0,2)}"})

@@ -6,6 +6,7 @@ import tempfile
 
 import pytest
 
+from reliability.deployment.lazy import pa
 from reliability.spark.stage import spool
 from reliability.spark.stage.spool import Delivery, Mode, spooled
 
@@ -13,15 +14,11 @@ BATCH = 800  # bytes: a hundred numbers
 
 
 def batch_from(number):
-    import pyarrow as pa
-
     numbers = pa.array(range(number, number + 100), pa.int64())
     return pa.RecordBatch.from_arrays([numbers], names=["n"])
 
 
 def bytes_held():
-    import pyarrow as pa
-
     return pa.total_allocated_bytes()
 
 

@@ -40,6 +40,7 @@ from reliability.core.spout import (
     read_parts,
     source_item,
 )
+from reliability.deployment.lazy import pa, pq
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.memory import MemorySlice
@@ -54,9 +55,6 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def parquet(path, rows=3, column="n"):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({column: list(range(rows))}), path)
     return path
@@ -311,9 +309,6 @@ def test_a_partly_overlapping_interval_names_both(start, days, overlaps):
 @pytest.fixture
 def grouped(tmp_path):
     """Ten rows in row groups of 4, 4 and 2, and a small file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = tmp_path / "big.parquet"
     pq.write_table(pa.table({"n": list(range(10))}), path, row_group_size=4)
     parquet(tmp_path / "small.parquet")

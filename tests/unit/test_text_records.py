@@ -10,33 +10,18 @@ import random
 import pytest
 
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
+from reliability.deployment.lazy import pa
 from reliability.spouts import csv_blocks, records
 from reliability.spouts.read_records import ReadRecords
 from reliability.spouts.text import Csv, JsonLines
 
 MARKS = [
-    "a",
-    "b,",
-    ",",
-    '"',
-    '""',
-    '"',
-    "\n",
-    "\r\n",
-    "\n\n",
-    "\0",
-    " ",
-    "é",
-    "\u2028",
-    "\r",
-    '"\n"',
-    "\ufeff",
+    *("a", "b,", ",", '"', '""', '"', "\n", "\r\n", "\n\n", "\0", " ", "é", "\u2028", "\r"),
+    *('"\n"', "\ufeff"),
 ]
 
 
 def read(path, width, text=Csv()):  # noqa: B008
-    import pyarrow as pa
-
     task = ReadRecords(
         paths=[str(path)],
         text=text,
