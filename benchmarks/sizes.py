@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.places import HOME
@@ -73,14 +73,5 @@ NORMAL = Size(
     blocks=3,
     rounds=2,
 )
-LARGE = Size(
-    name="large",
-    append_rows=30_000_000,
-    base_keys=10_000_000,
-    batch_keys=1_000_000,
-    scale="10",
-    history_rows=10_000,
-    blocks=2,
-    rounds=2,
-)
+LARGE = replace(NORMAL, name="large", append_rows=30_000_000, scale="10", blocks=2)
 SIZES = {size.name: size for size in (QUICK, NORMAL, LARGE)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Contestant:
     """Who is measured.
 
@@ -22,66 +22,34 @@ class Contestant:
 
     name: str
     label: str
-    promise: str
+    promise: str = "none"
     is_peer: bool = False
     is_limit: bool = False
     submits: bool = False
 
 
 RELIABILITY = Contestant(
-    name="reliability",
-    label="this project",
-    promise="exactly once, and replaced by a replay",
-    submits=True,
+    "reliability", "this project", "exactly once, and replaced by a replay", submits=True
 )
 RECIPE = Contestant(
-    name="recipe",
-    label="recipe: DuckDB and ADBC",
-    promise="exactly once, by a batch id in the same transaction",
+    "recipe",
+    "recipe: DuckDB and ADBC",
+    "exactly once, by a batch id in the same transaction",
     is_peer=True,
 )
-DLT = Contestant(
-    name="dlt_load",
-    label="dlt",
-    promise="an append may double rows, a merge does not",
-    is_peer=True,
-)
-SPARK_JDBC = Contestant(
-    name="spark_jdbc",
-    label="Spark JDBC",
-    promise="a transaction a partition: may double rows",
-)
+DLT = Contestant("dlt_load", "dlt", "an append may double rows, a merge does not", is_peer=True)
+SPARK_JDBC = Contestant("spark_jdbc", "Spark JDBC", "a transaction a partition: may double rows")
 FOREACH_BATCH = Contestant(
-    name="foreach_batch",
-    label="foreachBatch and JDBC",
-    promise="an append may double rows; else exactly once, by a batch id",
+    "foreach_batch",
+    "foreachBatch and JDBC",
+    "an append may double rows; else exactly once, by a batch id",
 )
 WITHOUT_LEDGER = Contestant(
-    name="without_ledger",
-    label="this project's job without its ledger",
-    promise="none",
-    is_limit=True,
+    "without_ledger", "this project's job without its ledger", is_limit=True
 )
-PSQL_COPY = Contestant(
-    name="psql_copy",
-    label="psql \\copy, binary, two sessions",
-    promise="none",
-    is_limit=True,
-)
-BARE_SQL = Contestant(
-    name="bare_sql",
-    label="one SQL statement over staged rows",
-    promise="none",
-    is_limit=True,
-)
-PGBENCH = Contestant(
-    name="pgbench",
-    label="pgbench -N, one client",
-    promise="none",
-    is_limit=True,
-)
+PSQL_COPY = Contestant("psql_copy", "psql \\copy, binary, two sessions", is_limit=True)
+BARE_SQL = Contestant("bare_sql", "one SQL statement over staged rows", is_limit=True)
+PGBENCH = Contestant("pgbench", "pgbench -N, one client", is_limit=True)
 PLAIN_TASK = Contestant(
-    name="plain_task",
-    label="plain SparkSubmitOperator",
-    promise="a retry after the commit doubles rows",
+    "plain_task", "plain SparkSubmitOperator", "a retry after the commit doubles rows"
 )

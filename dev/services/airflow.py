@@ -53,25 +53,15 @@ class AirflowServices:
     #: What a test adds, or sets otherwise.
     more_settings: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def home(self) -> Path:
-        return self.state_dir / "airflow"
-
-    @property
-    def port(self) -> int:
-        return self.ports.port("airflow")
+    def __post_init__(self) -> None:
+        self.home = self.state_dir / "airflow"
+        self.passwords_file = self.state_dir / "airflow-passwords.json"
+        self.jwt_secret_file = self.state_dir / "airflow-jwt-secret"
+        self._python = str(self.root / ".venv" / "bin" / "python")
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def passwords_file(self) -> Path:
-        return self.state_dir / "airflow-passwords.json"
-
-    @property
-    def jwt_secret_file(self) -> Path:
-        return self.state_dir / "airflow-jwt-secret"
+        return f"http://{HOST}:{self.ports.port('airflow')}"
 
     def api(self) -> AirflowApi:
         return AirflowApi(base_url=self.url, username=USER, password=self._password())
@@ -96,7 +86,7 @@ class AirflowServices:
                 f"postgresql+psycopg2://airflow@{HOST}:{self.postgres.port}/airflow"
             ),
             "AIRFLOW__API__HOST": HOST,
-            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__PORT": str(self.ports.port("airflow")),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
@@ -195,7 +185,3 @@ class AirflowServices:
             write_private(self.passwords_file, json.dumps({USER: secrets.token_urlsafe(18)}))
         passwords: dict[str, str] = json.loads(self.passwords_file.read_text())
         return passwords[USER]
-
-    @property
-    def _python(self) -> str:
-        return str(self.root / ".venv" / "bin" / "python")

@@ -26,7 +26,7 @@ SERVICES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Credentials:
     """The passwords of one environment and the files made from them."""
 
@@ -34,13 +34,9 @@ class Credentials:
     #: Beside the data of the server that knows them.
     store: Path
 
-    @property
-    def service_file(self) -> Path:
-        return self.state_dir / "pg_service.conf"
-
-    @property
-    def pass_file(self) -> Path:
-        return self.state_dir / "pgpass"
+    def __post_init__(self) -> None:
+        self.service_file = self.state_dir / "pg_service.conf"
+        self.pass_file = self.state_dir / "pgpass"
 
     def password(self, role: str) -> str:
         """Return the password of a role, generated and stored the first time."""

@@ -60,14 +60,8 @@ class EmbeddedPostgres:
 
     def __post_init__(self) -> None:
         self.account = server_account()
-
-    @property
-    def data_dir(self) -> Path:
-        return self.home / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.home / "server.log"
+        self.data_dir = self.home / "data"
+        self.log = self.home / "server.log"
 
     @cached_property
     def binaries(self) -> Binaries:

@@ -88,17 +88,11 @@ def _process_and_stage(
             own = databases.connection_of(state.database)
             stored = stored_state(topology.name, state)
             tables = open_table(own, stored, grant, meta.emitted.count)
-            stage_rows(own, tables, grant, processed[state.name], tasks.get(state.name, 1))
-
-
-def stage_rows(
-    connection: LedgerConnection, tables: StateTables, grant: Grant, rows: Rows, tasks: int = 1
-) -> None:
-    """Stage a state's rows by so many Spark tasks, and declare them."""
-    task = stage_task(connection, tables, grant)
-    for part in range(tasks):
-        task.stage(part, iter([reduced(tables, grant, rows[part::tasks])]))
-    declare_partitions(connection, grant, tables.state.name, tasks)
+            count, rows = tasks.get(state.name, 1), processed[state.name]
+            task = stage_task(own, tables, grant)
+            for part in range(count):
+                task.stage(part, iter([reduced(tables, grant, rows[part::count])]))
+            declare_partitions(own, grant, state.name, count)
 
 
 def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from psycopg2.sql import SQL, Identifier, Placeholder
 
@@ -21,6 +22,39 @@ from tests.support.doomed import doomed
 from tests.support.fix_postgres import rows
 
 Keys = Sequence[int]
+TOPOLOGY = SQL("""
+    INSERT INTO reliability.topology (topology, max_spout_pending, groups_commits)
+    VALUES (%(topology)s, 1000, %(groups_commits)s)
+""")
+GRANT = SQL("""
+    INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
+                                         verdict, dag_id, run_id)
+    VALUES (%(topology)s, %(txid)s, '[]', 0, 1, 'EXACT', 'd', 'r') ON CONFLICT DO NOTHING;
+    UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)
+     WHERE topology = %(topology)s;
+    INSERT INTO reliability.attempt (topology, txid, attempt_id, lease, lease_until)
+    VALUES (%(topology)s, %(txid)s, %(attempt_id)s, '1 min', now() + '1 min')
+    RETURNING nonce::text AS nonce
+""")
+SINK = SQL("""
+    INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked)
+    VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0)
+""")
+SEAL = SQL("""
+    UPDATE reliability.sink SET staged_rows = %(staged)s
+     WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
+    UPDATE reliability.attempt SET status = 'PROCESSED', lease_until = NULL,
+           processed_at = clock_timestamp()
+     WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+       AND nonce = %(nonce)s
+""")
+COMMIT_NUMBERS = """
+    SELECT p.commit_number, c.commit_number - jsonb_array_length(c.plan),
+           (SELECT count(*) FROM reliability.commit_log l WHERE l.topology = p.topology)::int,
+           (SELECT min(s.commit_number) FROM reliability.state s WHERE s.topology = p.topology)::int
+      FROM reliability.topology p JOIN reliability.checkpoint c USING (topology)
+     WHERE p.topology = %(topology)s
+"""
 
 
 @dataclass
@@ -36,14 +70,8 @@ class Staged:
     def __post_init__(self) -> None:
         self.participants = TopologyDatabases(self.connection, self.topology, self.others)
         with self.connection.transaction() as tx:
-            tx.run(
-                SQL(
-                    "INSERT INTO reliability.topology (topology, max_spout_pending, groups_commits)"
-                    " VALUES (%(topology)s, 1000, %(groups_commits)s)"
-                ),
-                topology=self.topology,
-                groups_commits=not self.others or self.kind is not OpaqueState,
-            )
+            groups_commits = not self.others or self.kind is not OpaqueState
+            tx.run(TOPOLOGY, topology=self.topology, groups_commits=groups_commits)
         declare_participants(self.participants)
         for database, tables in self.tables().items():
             with self.participants.connection_of(database).transaction() as tx:
@@ -74,48 +102,15 @@ class Staged:
     def grant(self, txid: int, attempt_id: int = 0) -> Grant:
         """Grant an attempt in the ledger and to the participants, as begin_attempt does."""
         with self.connection.transaction() as tx:
-            tx.run(
-                SQL(
-                    "INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor,"
-                    " emitted_count, verdict, dag_id, run_id)"
-                    " VALUES (%(topology)s, %(txid)s, '[]', 0, 1, 'EXACT', 'd', 'r')"
-                    " ON CONFLICT DO NOTHING;"
-                    "UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)"
-                    " WHERE topology = %(topology)s"
-                ),
-                topology=self.topology,
-                txid=txid,
-            )
-            row = tx.one(
-                SQL(
-                    "INSERT INTO reliability.attempt"
-                    " (topology, txid, attempt_id, lease, lease_until)"
-                    " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, '1 min', now() + '1 min')"
-                    " RETURNING nonce::text AS nonce"
-                ),
-                topology=self.topology,
-                txid=txid,
-                attempt_id=attempt_id,
-            )
-            grant = Grant(
-                topology=self.topology,
-                attempt=TransactionAttempt(txid, attempt_id),
-                nonce=row["nonce"],
-            )
+            row = tx.one(GRANT, topology=self.topology, txid=txid, attempt_id=attempt_id)
+            attempt = TransactionAttempt(txid, attempt_id)
+            grant = Grant(topology=self.topology, attempt=attempt, nonce=row["nonce"])
             self._open_sink(tx, grant, "")
         mirror_grant(self.participants, grant, lambda tx, name: self._open_sink(tx, grant, name))
         return grant
 
     def _open_sink(self, tx: DatabaseTransaction, grant: Grant, database: str) -> None:
-        tx.run(
-            SQL(
-                "INSERT INTO reliability.sink"
-                " (topology, txid, attempt_id, step, sink, ack_val, unacked)"
-                " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0)"
-            ),
-            sink=self._state(database).name,
-            **grant,
-        )
+        tx.run(SINK, sink=self._state(database).name, **grant)
 
     def stage(self, grant: Grant, keys: Mapping[str, Keys]) -> None:
         """Stage one row per key in each database, and seal the attempt everywhere."""
@@ -134,18 +129,7 @@ class Staged:
                 self._seal(tx, grant, len(staged))
 
     def _seal(self, tx: DatabaseTransaction, grant: Grant, staged: int) -> None:
-        tx.run(
-            SQL(
-                "UPDATE reliability.sink SET staged_rows = %(staged)s"
-                " WHERE topology = %(topology)s AND txid = %(txid)s"
-                " AND attempt_id = %(attempt_id)s;"
-                "UPDATE reliability.attempt SET status = 'PROCESSED', lease_until = NULL,"
-                " processed_at = clock_timestamp() WHERE topology = %(topology)s"
-                " AND txid = %(txid)s AND attempt_id = %(attempt_id)s AND nonce = %(nonce)s"
-            ),
-            staged=staged,
-            **grant,
-        )
+        tx.run(SEAL, staged=staged, **grant)
 
     def process(self, txid: int, keys: Mapping[str, Keys], attempt_id: int = 0) -> Grant:
         """Have a txid PROCESSED in every database, with these keys."""
@@ -158,43 +142,29 @@ class Staged:
     def seen(self, database: str = "") -> dict[int, int]:
         """Return how often each key was seen, in one database."""
         table = self._state(database).table
-        return dict(
-            rows(
-                self.participants.connection_of(database), f"SELECT k, seen FROM {table} ORDER BY k"
-            )
-        )
+        return dict(self._ask(f"SELECT k, seen FROM {table} ORDER BY k", database))
 
     def commit_numbers(self) -> dict[str, tuple[int, ...]]:
         """Return c of the topology, of its checkpoint, of its log and its states, per database."""
-        statement = (
-            "SELECT p.commit_number, c.commit_number - jsonb_array_length(c.plan),"
-            " (SELECT count(*) FROM reliability.commit_log l WHERE l.topology = p.topology)::int,"
-            " (SELECT min(s.commit_number) FROM reliability.state s"
-            " WHERE s.topology = p.topology)::int"
-            " FROM reliability.topology p JOIN reliability.checkpoint c USING (topology)"
-            " WHERE p.topology = %(topology)s"
-        )
-        return {
-            database: rows(
-                self.participants.connection_of(database), statement, topology=self.topology
-            )[0]
-            for database in ("", *self.others)
-        }
+        return {database: self._ask(COMMIT_NUMBERS, database)[0] for database in ("", *self.others)}
 
     def phase(self) -> str:
-        statement = "SELECT phase FROM reliability.checkpoint WHERE topology = %(topology)s"
-        [(phase,)] = rows(self.connection, statement, topology=self.topology)
+        [(phase,)] = self._ask(
+            "SELECT phase FROM reliability.checkpoint WHERE topology = %(topology)s"
+        )
         return str(phase)
 
     def statuses(self, database: str = "") -> dict[str, str]:
         """Return the status of every attempt, as 7:2 -> COMMITTED."""
-        found = rows(
-            self.participants.connection_of(database),
+        found = self._ask(
             "SELECT txid, attempt_id, status FROM reliability.attempt"
             " WHERE topology = %(topology)s ORDER BY txid, attempt_id",
-            topology=self.topology,
+            database,
         )
         return {f"{txid}:{attempt_id}": status for txid, attempt_id, status in found}
+
+    def _ask(self, query: str, database: str = "") -> list[tuple[Any, ...]]:
+        return rows(self.participants.connection_of(database), query, topology=self.topology)
 
 
 def other_nonce(grant: Grant) -> Grant:
