@@ -29,8 +29,8 @@ from reliability import (
     Upsert,
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
+from reliability.states.kinds.keyed import KeyedState
 from tests.support.fix_postgres import rolled_back
-from tests.support.non_transactional import NonTransactional
 from tests.support.one_state import OneState, in_fixed_order, reduce_rows
 
 # --- what a row can be, and a state of every aggregator ------------------------------------------
@@ -417,6 +417,19 @@ def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
     tx.run(SQL("DELETE FROM public.s WHERE word = 'a'"))
     with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
         one.replay(1, words("b"))
+
+
+class NonTransactional(OneState):
+    """Storm's, for comparison: the same SQL without the check of a row's txid and history."""
+
+    def change(self, txid, attempt_id, replaced):
+        assert isinstance(self.tables, KeyedState)
+        added = self.tables.folded_attempt()
+        statement = SQL("WITH added AS MATERIALIZED ({}) {}").format(added, self.tables.combine())
+        place = {"txid": txid, "attempt_id": attempt_id}
+        self.tx.run(statement, **place)
+        self.tx.run(self.tables.clean(), **place)
+        self.attempts[txid] = attempt_id
 
 
 def test_without_a_txid_a_repeated_batch_counts_twice(tx):

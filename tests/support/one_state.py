@@ -24,6 +24,16 @@ from reliability.states.tables import SINGLE_ROW_KEY
 from reliability.transaction.topology.declare import init_state
 
 TOPOLOGY = "one"
+ATTEMPT = SQL("""
+    INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
+                                         verdict, dag_id, run_id)
+    VALUES (%(topology)s, %(txid)s, '[]', 0, 0, 'EXACT', 'd', 'r') ON CONFLICT DO NOTHING;
+    INSERT INTO reliability.attempt (topology, txid, attempt_id, status, lease)
+    VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'REPLACED', '0');
+    INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked,
+                                  staged_rows)
+    VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0, %(staged_rows)s)
+""")
 Row = Mapping[str, Any]
 
 
@@ -39,13 +49,10 @@ class OneState:
         self.tables = stored_state(TOPOLOGY, state)
         self.attempts: dict[int, int] = {}
         self.commit_number = 0
-        tx.run(
-            SQL(
-                "INSERT INTO reliability.topology (topology, max_spout_pending)"
-                " VALUES (%(topology)s, 1)"
-            ),
-            topology=TOPOLOGY,
+        topology = (
+            "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES (%(t)s, 1)"
         )
+        tx.run(SQL(topology), t=TOPOLOGY)
         init_state(tx, self.tables)
 
     # --- what a pipeline does --------------------------------------------------------------------
@@ -86,18 +93,7 @@ class OneState:
 
     def make_attempt(self, txid: int, attempt_id: int, staged_rows: int) -> None:
         self.tx.run(
-            SQL(
-                "INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor,"
-                " emitted_count, verdict, dag_id, run_id)"
-                " VALUES (%(topology)s, %(txid)s, '[]', 0, 0, 'EXACT', 'd', 'r')"
-                " ON CONFLICT DO NOTHING;"
-                "INSERT INTO reliability.attempt (topology, txid, attempt_id, status, lease)"
-                " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'REPLACED', '0');"
-                "INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val,"
-                " unacked, staged_rows)"
-                " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0,"
-                " %(staged_rows)s)"
-            ),
+            ATTEMPT,
             topology=TOPOLOGY,
             txid=txid,
             attempt_id=attempt_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import hashlib
 import re
@@ -230,20 +229,6 @@ def test_no_template_trusts_a_text_or_has_a_style_or_script_of_its_own(name):
     assert "safe" not in used
     assert not re.search(r"\s(style|on\w+)=", source)
     assert not re.search(r"<script>|<style>|https?://", source)
-
-
-def test_only_one_module_uses_what_airflow_does_not_declare():
-    found = [
-        path.name
-        for path in PAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for module in (
-            [node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
-        )
-        if module and module.startswith("airflow.api_fastapi")
-    ]
-    assert set(found) == {"access.py"}
 
 
 def test_the_plotting_library_is_the_recorded_one():

@@ -117,13 +117,6 @@ def test_an_interval_without_files_is_an_error_unless_it_is_normal(tmp_path):
     assert plan(FileSpout(f"{tmp_path}/*.parquet", allow_empty=True)) == []
 
 
-def test_what_spark_passes_over_is_no_source_item(tmp_path):
-    for name in ("a.csv", "_SUCCESS", "_b.csv", ".c.csv"):
-        (tmp_path / name).write_text("1")
-    items = plan(FileSpout(f"{tmp_path}/*", format=Csv(), schema="a int"))
-    assert names([items]) == [["a.csv"]]
-
-
 @pytest.mark.parametrize("damage", ["truncate", "empty", "text", "tail"])
 def test_a_broken_file_is_refused(tmp_path, damage):
     path = parquet(tmp_path / "a.parquet", rows=1000)
@@ -481,17 +474,6 @@ def test_text_is_a_batch_of_its_own_beyond_the_limit_and_is_verified_by_size_and
 
 
 # --- paths and URIs -------------------------------------------------------------------------------
-
-
-def test_a_file_has_one_name_however_the_pattern_is_written(tmp_path):
-    """E1: else a pattern that turns into a URI would emit every file again."""
-    parquet(tmp_path / "x y" / "a.parquet")
-    plain = plan(FileSpout(f"{tmp_path}/**/*.parquet"))
-    assert [item.path for item in plain] == [f"{tmp_path}/x y/a.parquet"]
-    for uri in (f"file://{tmp_path}/x%20y/*.parquet", f"file:{tmp_path}/**/*.parquet"):
-        assert plan(FileSpout(uri)) == plain
-    known = {"parts": {plain[0].path: WHOLE}}
-    assert plan(FileSpout(f"file://{tmp_path}/**/*.parquet"), **known) == []
 
 
 @pytest.fixture
