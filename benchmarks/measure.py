@@ -69,9 +69,7 @@ class CaseRun:
     def _run_block(self, bases: Mapping[str, str]) -> None:
         with ExitStack() as ending:
             workers = {
-                entry.label: ending.enter_context(
-                    closing(Worker(entry.contestant, self.server.env()))
-                )
+                entry.label: ending.enter_context(closing(self._worker(entry)))
                 for entry in self.case.entries
             }
             for number in range(1 + self.size.rounds):

@@ -28,16 +28,15 @@ def engine_asked_for() -> str:
     return engine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class WarmEngine(Background):
     """One engine, known by its record like Airflow's components."""
 
     name: str = "engine"
 
-    @property
-    def folder(self) -> Path:
-        """Where it answers; only this user may enter."""
-        return self.state_dir / "engine"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.folder = self.state_dir / "engine"  # where it answers; only this user may enter
 
     def run(self, root: Path, env: Mapping[str, str]) -> None:
         """Start it unless it runs, and return when it answers."""

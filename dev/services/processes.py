@@ -51,20 +51,16 @@ def run(command: Sequence[str], what: str, **options: Any) -> None:
         raise DevError(f"{what} failed: {said}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Background:
     """One named process of an environment, its record in `run/` and its log in `logs/`."""
 
     name: str
     state_dir: Path
 
-    @property
-    def log(self) -> Path:
-        return self.state_dir / "logs" / f"{self.name}.log"
-
-    @property
-    def record(self) -> Path:
-        return self.state_dir / "run" / f"{self.name}.json"
+    def __post_init__(self) -> None:
+        self.log = self.state_dir / "logs" / f"{self.name}.log"
+        self.record = self.state_dir / "run" / f"{self.name}.json"
 
     def start(
         self,

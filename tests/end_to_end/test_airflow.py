@@ -17,7 +17,6 @@ from dev.demo.faults import kill_one
 from dev.demo.report import compare, expected_tables, read_tables
 from tests.end_to_end.dates import wait_for
 from tests.support.fix_postgres import rows
-from tests.support.listening import listening_addresses
 
 pytestmark = pytest.mark.timeout(420)
 MONTH = "1998-04"  # `make demo` runs eighteen of them
@@ -51,8 +50,12 @@ def backfilled(airflow, ledger):
 
     wait_for(kill, "an attempt to kill", PATIENCE)
     # while Spark, Airflow and Postgres all work: who listens where?
-    pids = [process.pid for process in airflow.processes()]
-    addresses = listening_addresses(pids)
+    pids = {process.pid for process in airflow.processes()}
+    addresses = {
+        one.laddr[:2]
+        for one in psutil.net_connections("tcp")
+        if one.pid in pids and one.status == psutil.CONN_LISTEN
+    }
     wait_for(lambda: ended(api, BACKFILL), BACKFILL.what, PATIENCE)
     return {"killed": killed[-1], "addresses": addresses}
 

@@ -16,10 +16,11 @@ from reliability.spark.stage import spool
 from reliability.spark.stage.stage_task import stage_task
 from reliability.states.kinds import stored_state
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt_messages import read_batch_meta
 from reliability.transaction.topology.server import fence_after_restore
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import rows
-from tests.support.python_driver import reduced, rows_of_batch
+from tests.support.python_driver import reduced, rows_of
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -75,7 +76,7 @@ def test_no_transaction_waits_for_a_slow_process_function(
     seen = []
 
     def computed():
-        for row in rows_of_batch(connection, emitted.runner.topology.spout, grant)[:3]:
+        for row in rows_of(emitted.runner.topology.spout, read_batch_meta(connection, grant))[:3]:
             seen.append(rows(connection, SESSIONS, name=f"reliability {grant}")[0][0])
             yield reduced(TABLES, grant, [row])
 

@@ -10,7 +10,7 @@ from reliability import Topology, show_accounting
 from reliability.core.acker import check_emitted
 from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, Interval, NoItems, Spout, Verdict
+from reliability.core.spout import BatchMeta, Interval, NoItems, Verdict
 from reliability.spark.frames.set_aside_rows import on_the_way
 from reliability.spark.process import call_process
 from tests.support.functions import F
@@ -66,7 +66,8 @@ def unaccounted(
     aside: dict[tuple[str, str], Fold] = {}
     emitted: dict[str, Fold] = {}
     for name, topology in topologies.items():
-        meta = _only_batch(topology.spout, interval)
+        [items] = topology.spout.cut(topology.spout.plan(interval, NoItems()))
+        meta = BatchMeta(items=items, emitted=topology.spout.count(items))
         emitted[name] = meta.emitted
         inputs = [topology.spout.frame(spark, meta)]
         [step] = topology.steps
@@ -83,8 +84,3 @@ def unaccounted(
         except RowsUnaccounted:
             found[name].append(state)
     return found
-
-
-def _only_batch(spout: Spout, interval: Interval | None) -> BatchMeta:
-    [items] = spout.cut(spout.plan(interval, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))

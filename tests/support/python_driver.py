@@ -104,11 +104,6 @@ def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:
     return spark_batch(tables, staged)
 
 
-def rows_of_batch(connection: LedgerConnection, spout: Spout, grant: Grant) -> list[dict[str, Any]]:
-    """Return the rows that an attempt reads, each with its tuple id."""
-    return rows_of(spout, read_batch_meta(connection, grant))
-
-
 def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
     """Return the rows of a batch, each with its tuple id."""
     found: list[dict[str, Any]] = []
