@@ -13,9 +13,9 @@ from reliability.core.aggregators import Append, Avg, Count, First, Latest, Max,
 from reliability.core.audits import audit, in_range, not_null, references, unique
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step
-from reliability.core.history import History
 from reliability.core.state import (
     ContributionState,
+    History,
     OpaqueState,
     State,
     TransactionalState,

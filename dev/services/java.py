@@ -14,7 +14,7 @@ from pathlib import Path
 from dev.errors import DevError
 from dev.packages import install_tool
 from dev.services.files import write_private
-from reliability.spark.java import JAVAS, java_home
+from reliability.spark.driver_environment import JAVAS, java_home
 
 #: Spark's launcher always asks for it. A Java built without it cannot start Spark, and any other
 #: warns at each start that it is an incubator module.

@@ -143,8 +143,7 @@ def _pyspark() -> Iterator[CheckResult]:
 
 def _java() -> CheckResult:
     """Check the Java that spark-submit would use."""
-    from reliability.spark.driver_environment import driver_environment
-    from reliability.spark.java import JAVAS
+    from reliability.spark.driver_environment import JAVAS, driver_environment
 
     environment = driver_environment(os.environ)
     home = environment.get("JAVA_HOME")

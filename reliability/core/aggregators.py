@@ -157,6 +157,7 @@ class _ByOrder(CombinerAggregator):
     column: str
     by: Mapping[str, str]
     type: str = "bigint"
+    least: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self._check(bool(self.by), "needs an order: by={column: type}")
@@ -164,6 +165,9 @@ class _ByOrder(CombinerAggregator):
         for column, type_ in self.by.items():
             if is_supported(type_):  # otherwise the state says what is
                 self._check(is_ordered_alike(type_), f"by {column}: {type_} has no reliable order")
+
+    def columns(self, name: str) -> tuple[Column | Generated, ...]:
+        return winning_row({name: self}, prefix=f"_{name}_", least=self.least)
 
     def reads(self) -> set[str]:
         return {self.column, *self.by}
@@ -177,16 +181,12 @@ class _ByOrder(CombinerAggregator):
 class First(_ByOrder):
     """The value of `column` in the row with the least `by`."""
 
-    def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        return winning_row({name: self}, prefix=f"_{name}_", least=True)
+    least = True
 
 
 @dataclass(frozen=True)
 class Latest(_ByOrder):
     """The value of `column` in the row with the greatest `by`."""
-
-    def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        return winning_row({name: self}, prefix=f"_{name}_", least=False)
 
 
 @dataclass(frozen=True)

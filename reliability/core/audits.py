@@ -122,11 +122,6 @@ class AuditOutcome(StatementKey):
         return self.is_violated and self.severity is Severity.ERROR
 
     @property
-    def has_waited(self) -> bool:
-        """Return whether it waited for a lock for too long, so that another try may succeed."""
-        return self.error_code in _WAITED_FOR_A_LOCK
-
-    @property
     def found(self) -> str:
         """Return the number of violations with its noun."""
         return f"{self.violations:,} violation{'' if self.violations == 1 else 's'}"
@@ -149,9 +144,7 @@ class AuditOutcome(StatementKey):
         >>> print(found.foretell("txid 7"))
         txid 7 would be refused: state days: audit a found 2 violations
         """
-        return (
-            f"{change} would be refused: {self}" if self.fails else f"{change}, a warning: {self}"
-        )
+        return f"{change}{' would be refused' if self.fails else ', a warning'}: {self}"
 
 
 def refuse_violations(outcomes: Iterable[AuditOutcome]) -> None:
@@ -167,15 +160,13 @@ def refuse_violations(outcomes: Iterable[AuditOutcome]) -> None:
     reliability.core.errors.AuditFailed: [AUDIT_FAILED] state days: audit b found 1 violation. ...
     """
     failed = [outcome for outcome in outcomes if outcome.fails]
-    if violated := [outcome for outcome in failed if not outcome.has_waited]:
+    if violated := [each for each in failed if each.error_code not in _WAITED_FOR_A_LOCK]:
         raise AuditFailed("; ".join(map(str, violated)))
     if failed:
         raise LedgerBusy("; ".join(map(str, failed)))
 
 
-def not_null(
-    *columns: str, of: str = Of.CONTRIBUTION.value, severity: str = Severity.ERROR.value
-) -> Audit:
+def not_null(*columns: str, of: str = "contribution", severity: str = "error") -> Audit:
     """Demand that no row has NULL in any of these columns.
 
     :param of: "contribution" or "table"
@@ -190,8 +181,8 @@ def in_range(
     *,
     least: Bound | None = None,
     most: Bound | None = None,
-    of: str = Of.CONTRIBUTION.value,
-    severity: str = Severity.ERROR.value,
+    of: str = "contribution",
+    severity: str = "error",
 ) -> Audit:
     """Demand that each value that is not NULL is at least `least` and at most `most`.
 
@@ -202,15 +193,15 @@ def in_range(
     for bound in (least, most):
         if isinstance(bound, bool) or not isinstance(bound, Bound | None):
             raise InvalidDefinition(f"in_range of {column}: {bound!r} cannot be a bound")
-    if least is None and most is None:
+    bounds = {"least": least, "most": most}
+    given = [f"{name}={bound}" for name, bound in bounds.items() if bound is not None]
+    if not given:
         raise InvalidDefinition(f"in_range of {column} has no bound", remedy="set least= or most=.")
-    bounds = [f"{name}={bound}" for name, bound in (("least", least), ("most", most))]
-    given = [text for text, bound in zip(bounds, (least, most), strict=True) if bound is not None]
     named = _named("in_range", (column, *given), of, Of.CONTRIBUTION, severity)
     return InRange(*named, (column,), least, most)
 
 
-def unique(*columns: str, of: str = Of.TABLE.value, severity: str = Severity.ERROR.value) -> Audit:
+def unique(*columns: str, of: str = "table", severity: str = "error") -> Audit:
     """Demand that no two rows are equal in these columns; NULL equals nothing, as in Postgres.
 
     :param of: "table" or "contribution"
@@ -220,13 +211,7 @@ def unique(*columns: str, of: str = Of.TABLE.value, severity: str = Severity.ERR
     return Unique(*_named("unique", columns, of, Of.TABLE, severity), columns)
 
 
-def references(
-    column: str,
-    to: str,
-    *,
-    of: str = Of.CONTRIBUTION.value,
-    severity: str = Severity.ERROR.value,
-) -> Audit:
+def references(column: str, to: str, *, of: str = "contribution", severity: str = "error") -> Audit:
     """Demand that each value that is not NULL is in a column of another table of the database.
 
     :param to: `schema.table.column`, or `table.column` for a table in public
@@ -246,7 +231,7 @@ def references(
     return References(*named, (column,), (schema, table, referenced))
 
 
-def audit(name: str, sql: str, *, severity: str = Severity.ERROR.value) -> Audit:
+def audit(name: str, sql: str, *, severity: str = "error") -> Audit:
     """Demand that a query returns no row: each row is a violation.
 
     The query is one SELECT and changes nothing. In it, `{contribution}` stands for what the

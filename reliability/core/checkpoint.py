@@ -149,13 +149,8 @@ class Message:
     @classmethod
     def of(cls, action: CheckpointAction, state: CheckpointState, epoch: int) -> Message:
         """Return the message about the commit numbers that lead to a state."""
-        return cls(
-            action=action,
-            commit_number=state.commit_number,
-            size=state.size,
-            epoch=epoch,
-            dropped=state.dropped,
-        )
+        c, size, dropped = state.commit_number, state.size, state.dropped
+        return cls(action=action, commit_number=c, size=size, epoch=epoch, dropped=dropped)
 
 
 class Answer(str, Enum):
@@ -219,7 +214,6 @@ class Drive:
 
     @property
     def is_idle(self) -> bool:
-        """Say whether a new checkpoint may begin."""
         return self.asked is None and not self.recovering and self.state.is_at_rest
 
     @property
@@ -261,10 +255,5 @@ class Drive:
         if self.asked is None or self.lacks:
             return self
         state = self.state.next_state(self.recovering)
-        return replace(
-            self,
-            state=state,
-            recovering=self.recovering and state is not self.state,
-            asked=None,
-            votes=frozenset(),
-        )
+        recovering = self.recovering and state is not self.state
+        return replace(self, state=state, recovering=recovering, asked=None, votes=frozenset())

@@ -96,12 +96,9 @@ class Work:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, to pass it to a trigger in another process."""
-        return {
-            "goal": self.goal.value,
-            "task": self.task,
-            "steps": [[name, list(reads)] for name, reads in self.steps.items()],
-            "other_steps": sorted(self.other_steps),
-        }
+        steps = [[name, list(reads)] for name, reads in self.steps.items()]
+        others = sorted(self.other_steps)
+        return {"goal": self.goal.value, "task": self.task, "steps": steps, "other_steps": others}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Work:
@@ -216,7 +213,6 @@ class Blocked:
         return remedy if cause.remedy.resumes else remedy.then(f"Then {_RESUME}")
 
     def advice(self, topology: str) -> str:
-        """Say what is blocked and what a person can do."""
         return self.error().about(topology=topology).advice
 
 
@@ -270,7 +266,6 @@ class Snapshot:
 
     @property
     def may_commit(self) -> bool:
-        """Say whether the txid's PROCESSED attempt may commit now."""
         return self.position.may_commit(self.txid)
 
 
@@ -347,8 +342,12 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     """Decide what a task that works for `request` does next; a pure function."""
     if request.status is RequestStatus.SATISFIED:
         return Done()
+    if request.status is RequestStatus.GIVEN_UP:
+        what = f"request {request.number} was given up"
+        return Fail(RequestGivenUp(what, txid=snapshot.txid))
     if request.status is not RequestStatus.OPEN:
-        return Fail(_closed(snapshot.txid, request))
+        what = f"request {request.number} was closed: {printable(request.reason)}"
+        return Fail(RequestClosed(what, txid=snapshot.txid))
     live = snapshot.live
     if live is None:
         return _begin_in_turn(snapshot, request)
@@ -360,9 +359,12 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
             return Wait(_dry_run(snapshot.txid, live))
         return _begin_in_turn(snapshot, request)  # no other request can use its rows
     if live.is_processed:
-        if work.goal is Goal.PROCESSED and _serves(live, request):
+        # A replay needs a new run of Spark: an attempt granted before the request does not count.
+        serves = request.kind is RequestKind.COMMIT or live.attempt_id > request.granted_after
+        if work.goal is Goal.PROCESSED and serves:
             return Done()
-        return _commit_in_turn(snapshot, request)
+        reason = _wait_to_commit(snapshot)
+        return Commit() if reason is None else _wait(snapshot, request, reason)
     if not is_own and not live.lease_expired:
         attempt = f"{snapshot.txid}:{live.attempt_id}"
         return Wait(WaitReason(what=WaitsFor.OTHER_REQUEST, detail=attempt))
@@ -378,7 +380,6 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
 
 def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
     """Do what the live attempt of the task's own request still needs."""
-    attempt = f"{txid}:{live.attempt_id}"
     done = {name for name, step in live.steps.items() if step.is_done}
     if live.status is AttemptStatus.PROCESSING and done == live.steps.keys():
         return Seal()
@@ -388,21 +389,12 @@ def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
         if live.steps[name].claimed_by is None and done.issuperset(reads):
             return Submit(name)
     lacking = ", ".join(sorted(work.steps.keys() - done)) or "its seal"
-    return Wait(WaitReason(what=WaitsFor.OTHER_TASK, detail=f"{attempt}: {lacking}"))
+    detail = f"{txid}:{live.attempt_id}: {lacking}"
+    return Wait(WaitReason(what=WaitsFor.OTHER_TASK, detail=detail))
 
 
 def _dry_run(txid: int, live: LiveAttempt) -> WaitReason:
     return WaitReason(what=WaitsFor.DRY_RUN, detail=f"{txid}:{live.attempt_id}")
-
-
-def _serves(live: LiveAttempt, request: Request) -> bool:
-    # A replay needs a new run of Spark: an attempt granted before the request does not count.
-    return request.kind is RequestKind.COMMIT or live.attempt_id > request.granted_after
-
-
-def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
-    reason = _wait_to_commit(snapshot)
-    return Commit() if reason is None else _wait(snapshot, request, reason)
 
 
 def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
@@ -485,10 +477,3 @@ def _wait(snapshot: Snapshot, request: Request, reason: WaitReason) -> Action:
     if blocked is not None and blocked.is_overdue:
         return Fail(blocked.error(BlockedTooLong))
     return Wait(reason, blocked=blocked)
-
-
-def _closed(txid: int, request: Request) -> ReliabilityError:
-    if request.status is RequestStatus.GIVEN_UP:
-        return RequestGivenUp(f"request {request.number} was given up", txid=txid)
-    what = f"request {request.number} was closed: {printable(request.reason)}"
-    return RequestClosed(what, txid=txid)

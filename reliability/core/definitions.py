@@ -19,6 +19,15 @@ from reliability.core.types import check_read_as
 
 ENGINES = (SUBMIT, WARM) = ("submit", "warm")
 MIN_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
+_LEAST = {
+    "max_spout_pending": 1,
+    "max_replay_pending": 1,
+    "lease_seconds": 1,
+    "max_staging_sessions": 1,
+    "blocked_timeout_seconds": 0,
+    "emit_interval_seconds": 0,
+    "max_quarantined": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -77,9 +86,7 @@ class Topology:
         self._check_states()
         self._check_numbers()
         if self.engine is not None and self.engine not in ENGINES:
-            raise InvalidDefinition(
-                f"topology {self.name}: engine is {self.engine!r}, not {' or '.join(ENGINES)}"
-            )
+            raise self._invalid(f"engine is {self.engine!r}, not {' or '.join(ENGINES)}")
         names = [state.name for state in self.states]
         # dataclasses.replace copies the step that was made here from `process`.
         given = [step for step in self.steps if step.process is not self.process]
@@ -160,31 +167,17 @@ class Topology:
             )
 
     def _check_numbers(self) -> None:
-        at_least_1 = {
-            "max_spout_pending": self.max_spout_pending,
-            "max_replay_pending": self.replay_window,
-            "lease_seconds": self.lease_seconds,
-            "max_staging_sessions": self.max_staging_sessions,
-        }
-        at_least_0 = {
-            "blocked_timeout_seconds": self.blocked_timeout_seconds,
-            "emit_interval_seconds": self.emit_interval_seconds,
-            "max_quarantined": self.max_quarantined,
-        }
-        for least, numbers in ((1, at_least_1), (0, at_least_0)):
-            for name, number in numbers.items():
-                if number < least:
-                    raise InvalidDefinition(
-                        f"topology {self.name}: {name} must be at least {least}"
-                    )
+        for name, least in _LEAST.items():
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise self._invalid(f"{name} must be at least {least}")
         check_malformed(self.malformed, f"topology {self.name}")
         if not 0 <= self.max_quarantined_share <= 1:
-            raise InvalidDefinition(
-                f"topology {self.name}: max_quarantined_share must be from 0 to 1"
-            )
+            raise self._invalid("max_quarantined_share must be from 0 to 1")
         interval = self.checkpoint_interval_seconds
         if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
-            raise InvalidDefinition(
-                f"topology {self.name}: checkpoint_interval_seconds must be 0 or at least "
-                f"{MIN_CHECKPOINT_INTERVAL}"
-            )
+            possible = f"0 or at least {MIN_CHECKPOINT_INTERVAL}"
+            raise self._invalid(f"checkpoint_interval_seconds must be {possible}")
+
+    def _invalid(self, why: str) -> InvalidDefinition:
+        return InvalidDefinition(f"topology {self.name}: {why}")

@@ -66,11 +66,7 @@ class ByHand:
     examples: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        counts = {
-            "missing": self.missing,
-            "surplus": self.surplus,
-            "different": self.different,
-        }
+        counts = {"missing": self.missing, "surplus": self.surplus, "different": self.different}
         named = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         shown = "".join(f"; {example}" for example in self.examples[:SHOWN_EXAMPLES])
         return (
@@ -112,16 +108,9 @@ class Difference:
     def __str__(self) -> str:
         if self.is_nothing:
             return f"{self.state}: unchanged"
-        counts = {
-            "added": self.rows_added,
-            "changed": self.rows_changed,
-            "removed": self.rows_removed,
-        }
-        rows = [
-            f"{count:,} row{'' if count == 1 else 's'} {what}"
-            for what, count in counts.items()
-            if count
-        ]
+        added, changed, removed = self.rows_added, self.rows_changed, self.rows_removed
+        counts = {"added": added, "changed": changed, "removed": removed}
+        rows = [f"{n:,} row{'' if n == 1 else 's'} {what}" for what, n in counts.items() if n]
         sums = [f"{name} {by:+,}" for name, by in self.moved.items()]
         return f"{self.state}: {', '.join(rows)}{'; ' if sums else ''}{', '.join(sums)}"
 
@@ -136,11 +125,4 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {
-            "state": self.state,
-            "rows_added": self.rows_added,
-            "rows_changed": self.rows_changed,
-            "rows_removed": self.rows_removed,
-            "moved": {name: str(by) for name, by in self.moved.items()},
-            "by_hand": None if self.by_hand is None else asdict(self.by_hand),
-        }
+        return {**asdict(self), "moved": {name: str(by) for name, by in self.moved.items()}}

@@ -53,12 +53,10 @@ def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tup
     :raises InvalidDefinition: a state is fed by no step or by two, a step feeds nothing or reads
         a state that no step feeds, or steps read from each other in a cycle
     """
-    _check_names(topology, steps)
-    _check_feeds(topology, steps, states)
+    _check_steps(topology, steps, states)
     upstream = reads_from(steps)
     ordered: list[Step] = []
-    waiting = list(steps)
-    while waiting:
+    while waiting := [step for step in steps if step not in ordered]:
         done = {step.name for step in ordered}
         ready = [step for step in waiting if done.issuperset(upstream[step.name])]
         if not ready:
@@ -67,7 +65,6 @@ def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tup
                 f"topology {topology}: steps {names} read from each other in a cycle"
             )
         ordered += ready
-        waiting = [step for step in waiting if step not in ready]
     return tuple(ordered)
 
 
@@ -87,15 +84,12 @@ def needed_for(steps: Sequence[Step], *goals: str) -> dict[str, tuple[str, ...]]
     return {step.name: upstream[step.name] for step in steps if step.name in needed}
 
 
-def _check_names(topology: str, steps: Sequence[Step]) -> None:
+def _check_steps(topology: str, steps: Sequence[Step], states: Sequence[str]) -> None:
     names = [step.name for step in steps]
     if len(set(names)) < len(names):
         raise InvalidDefinition(f"topology {topology} has two steps with the same name")
     if taken := RESERVED.intersection(names):
         raise InvalidDefinition(f"topology {topology}: a step cannot be called {sorted(taken)}")
-
-
-def _check_feeds(topology: str, steps: Sequence[Step], states: Sequence[str]) -> None:
     fed = [state for step in steps for state in step.feeds]
     if sorted(fed) != sorted(states):
         raise InvalidDefinition(

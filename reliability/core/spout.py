@@ -58,7 +58,6 @@ class Interval:
         return cls(*read_period(text))
 
     def contains(self, other: Interval) -> bool:
-        """Say whether all of the other lies in this one."""
         return self.start <= other.start and other.end <= self.end
 
     def overlaps(self, other: Interval) -> bool:
@@ -133,7 +132,6 @@ class ItemPart:
 
     @classmethod
     def of(cls, item: SourceItem) -> ItemPart:
-        """Return the part of an item."""
         return cls(source=item.source, part=item.part, is_counted=item.is_counted)
 
 
@@ -179,10 +177,6 @@ def _write_item(item: SourceItem) -> dict[str, Any]:
     return {**written, _PART: asdict(ItemPart.of(item))}
 
 
-def _read_part(values: Mapping[str, Any]) -> ItemPart:
-    return ItemPart(**values[_PART]) if _PART in values else ItemPart.of(_read_item(values))
-
-
 def read_parts(items: Sequence[Mapping[str, Any]]) -> tuple[ItemPart, ...]:
     """Read the parts of the items that `BatchMeta.to_json` wrote.
 
@@ -190,7 +184,10 @@ def read_parts(items: Sequence[Mapping[str, Any]]) -> tuple[ItemPart, ...]:
     :raises LedgerCorruption: they cannot be read
     """
     try:
-        return tuple(_read_part(item) for item in items)
+        return tuple(
+            ItemPart(**item[_PART]) if _PART in item else ItemPart.of(_read_item(item))
+            for item in items
+        )
     except (KeyError, TypeError) as error:
         raise LedgerCorruption(f"unreadable BatchMeta: {items!r}") from error
 
@@ -215,11 +212,9 @@ class BatchMeta:
 
     @property
     def verdict(self) -> Verdict:
-        """Return COUNTED if any item has no row index."""
         return verdict_of(self.items)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the items as plain data for the ledger."""
         return [_write_item(item) for item in self.items]
 
     @classmethod
@@ -279,7 +274,6 @@ class Spout(ABC):
 
     @property
     def kind(self) -> SpoutKind:
-        """Return what a new attempt of a txid may read."""
         return SpoutKind.OPAQUE if self.opaque else SpoutKind.TRANSACTIONAL
 
     @property

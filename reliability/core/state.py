@@ -23,7 +23,6 @@ from reliability.core.aggregators import Append, Upsert, aggregator_from_definit
 from reliability.core.audits import Audit, check_audits
 from reliability.core.column import ROW_COUNT, Column, CombinerAggregator, Generated, written
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
-from reliability.core.history import History
 from reliability.core.names import check_name
 from reliability.core.types import is_supported
 
@@ -34,6 +33,31 @@ class StateKind(str, Enum):
     CONTRIBUTION = "CONTRIBUTION"
     OPAQUE = "OPAQUE"
     TRANSACTIONAL = "TRANSACTIONAL"
+
+
+@dataclass(frozen=True)
+class History:
+    """How long the contribution of each txid can be replaced; older ones are folded by key.
+
+    With both numbers, the longer applies.
+
+    :param txids: keep the last `txids` committed txids
+    :param days: keep what was committed or last replayed within the last `days` days
+    """
+
+    txids: int | None = None
+    days: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.txids is None and self.days is None:
+            raise InvalidDefinition(
+                "a History without txids and days keeps nothing",
+                remedy="write History(txids=…) or History(days=…); without keep=, all is kept.",
+            )
+        if self.txids is not None and self.txids < 1:
+            raise InvalidDefinition("History: txids must be at least 1")
+        if self.days is not None and self.days <= 0:
+            raise InvalidDefinition("History: days must be more than 0")
 
 
 @dataclass(frozen=True)
@@ -75,7 +99,12 @@ class State:
         self._check_values()
         check_audits(self.name, self.audits, [*self.key, *self.values])
         for name, type_ in (*self.key.items(), *((c.name, c.type) for c in self.all_columns())):
-            _check_type(f"column {name} of state {self.name}", type_)
+            if not is_supported(type_):  # it is copied into CREATE TABLE as it is
+                raise InvalidDefinition(
+                    f"column {name} of state {self.name}: type {type_!r} is not supported",
+                    remedy="use a Postgres type such as bigint, numeric(14,2), text or "
+                    "timestamptz.",
+                )
 
     def _check_values(self) -> None:
         if not self.values:
@@ -128,8 +157,7 @@ class State:
 
     def all_columns(self) -> tuple[Column | Generated, ...]:
         """Return the columns besides the key: those of each value, then the hidden row count."""
-        counts = () if self.is_append else (ROW_COUNT,)
-        return (*columns_of(self.values), *counts)
+        return (*columns_of(self.values), *(() if self.is_append else (ROW_COUNT,)))
 
     def columns(self) -> tuple[Column, ...]:
         """Return the columns that are written: all but the generated ones."""
@@ -147,9 +175,9 @@ class State:
         """Return the columns of the frame whose values it stores, or adds up, with their types."""
         values = self.values.values()
         named = [(getattr(v, "column", None), getattr(v, "type", "")) for v in values]
-        orders = [item for v in values for item in getattr(v, "by", {}).items()]
-        typed = [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
-        return list(dict.fromkeys([*typed, *orders]))
+        typed = ((name, type_) for name, type_ in named if name and type_)
+        orders = (item for v in values for item in getattr(v, "by", {}).items())
+        return list(dict.fromkeys([*self.key.items(), *typed, *orders]))
 
     def definition(self) -> dict[str, Any]:
         """Return the state's shape as plain data; equal shapes give equal data."""
@@ -185,7 +213,6 @@ class State:
             raise LedgerCorruption(f"unreadable state definition: {data!r}") from error
 
     def digest(self) -> str:
-        """Return a digest of the definition."""
         return digest_of(self.definition())
 
 
@@ -263,9 +290,7 @@ def replay_refusal(
 
 def beyond_history(txid: int, compacted_through: Mapping[str, int]) -> str | None:
     """Return why a txid can no longer be taken out of every state, None if it can."""
-    horizon, state = max(
-        ((through, name) for name, through in compacted_through.items()), default=(0, "")
-    )
+    horizon, state = max(((n, name) for name, n in compacted_through.items()), default=(0, ""))
     if txid > horizon:
         return None
     subject = f"state {state}" if state else "a state of the topology"
@@ -276,12 +301,3 @@ def digest_of(data: object) -> str:
     """Return a digest of plain data, independent of the order of its keys."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _check_type(what: str, type_: str) -> None:
-    # Types are copied into CREATE TABLE as they are.
-    if not is_supported(type_):
-        raise InvalidDefinition(
-            f"{what}: type {type_!r} is not supported",
-            remedy="use a Postgres type such as bigint, numeric(14,2), text or timestamptz.",
-        )

@@ -265,7 +265,6 @@ def greatest_of(postgres_type: str) -> str | None:
     """
     parsed = _parse(postgres_type)
     assert parsed is not None
-    assert parsed.base in _EXACT
     if parsed.base == "bigint":
         return str(2**63 - 1)
     if parsed.precision is None:
@@ -295,9 +294,8 @@ def is_ordered_alike(postgres_type: str) -> bool:
     (True, True, False)
     """
     parsed = _parse(postgres_type)
-    return parsed is not None and not parsed.is_array and parsed.base not in (
-        "uuid", *_WITHOUT_ARRAYS
-    )  # fmt: skip
+    unlike = ("uuid", *_WITHOUT_ARRAYS)
+    return parsed is not None and not parsed.is_array and parsed.base not in unlike
 
 
 def in_order(term: str, postgres_type: str) -> str:
@@ -354,15 +352,8 @@ def common_type(one: str, other: str) -> str | None:
         return other
     if one in _INTEGERS and other in _INTEGERS:
         return max(one, other, key=_INTEGERS.index)
-    if one.startswith("decimal") or other.startswith("decimal"):
-        return _common_decimal(one, other)
+    if (first := digits_of(one)) and (second := digits_of(other)):
+        whole, scale = map(max, zip(first, second, strict=True))
+        return f"decimal({whole + scale},{scale})" if whole + scale <= MAX_DIGITS else None
     both = {one, other}
     return next((wide for wide, narrow in _EXACT_IN.items() if both <= narrow), None)
-
-
-def _common_decimal(one: str, other: str) -> str | None:
-    first, second = digits_of(one), digits_of(other)
-    if first is None or second is None:
-        return None
-    whole, scale = max(first[0], second[0]), max(first[1], second[1])
-    return f"decimal({whole + scale},{scale})" if whole + scale <= MAX_DIGITS else None

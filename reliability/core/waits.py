@@ -13,19 +13,32 @@ _NAMED = 5  # txids that are named one by one
 
 
 class WaitsFor(str, Enum):
-    """What ends the wait of a task."""
+    """What ends the wait of a task; its text goes on after "waits"."""
 
-    PLACE = "place"  # max_spout_pending txids are between begin and commit
-    REPLAY_PLACE = "replay_place"  # max_replay_pending replays are processed
-    TURN = "turn"  # txids commit in order
-    PREDECESSOR = "predecessor"  # an opaque batch starts where another one ends
-    RESUME = "resume"  # the topology is paused
-    EMIT_INTERVAL = "emit_interval"
-    CHECKPOINT_INTERVAL = "checkpoint_interval"
-    SOURCE = "source"
-    OTHER_REQUEST = "other_request"  # another request's attempt is processed
-    OTHER_TASK = "other_task"  # another task of the run works on the attempt
-    DRY_RUN = "dry_run"  # a dry run has to be reported
+    text: str
+
+    PLACE = "place", "behind {behind}: at most {most} at once (max_spout_pending)"
+    REPLAY_PLACE = (
+        "replay_place",
+        "behind the replay of {behind}: at most {most} at once (max_replay_pending)",
+    )
+    TURN = "turn", "behind {behind}: txids commit in order"
+    PREDECESSOR = "predecessor", "behind {behind}: its batch starts where that one ends"
+    RESUME = "resume", "for the topology to be resumed (paused: {detail})"
+    EMIT_INTERVAL = "emit_interval", "for the emit interval to pass (emit_interval_seconds)"
+    CHECKPOINT_INTERVAL = (
+        "checkpoint_interval",
+        "for the checkpoint interval to pass (checkpoint_interval_seconds)",
+    )
+    SOURCE = "source", "for the source to be ready"
+    OTHER_REQUEST = "other_request", "for attempt {detail} of another request, which is processing"
+    OTHER_TASK = "other_task", "for another task of this run, which works on attempt {detail}"
+    DRY_RUN = "dry_run", "for dry run {detail} to be reported"
+
+    def __new__(cls, value: str, text: str) -> WaitsFor:
+        member = str.__new__(cls, value)
+        member._value_, member.text = value, text
+        return member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +66,9 @@ class WaitReason:
         return is_in_order and bool(self.behind) and self.behind[-1] == txid - 1
 
     def __str__(self) -> str:
-        return _TEXTS[self.what].format(
+        return self.what.text.format(
             behind=_names(self.behind), most=self.most, detail=printable(self.detail)
         )
-
-
-_TEXTS = {
-    WaitsFor.PLACE: "behind {behind}: at most {most} at once (max_spout_pending)",
-    WaitsFor.REPLAY_PLACE: (
-        "behind the replay of {behind}: at most {most} at once (max_replay_pending)"
-    ),
-    WaitsFor.TURN: "behind {behind}: txids commit in order",
-    WaitsFor.PREDECESSOR: "behind {behind}: its batch starts where that one ends",
-    WaitsFor.RESUME: "for the topology to be resumed (paused: {detail})",
-    WaitsFor.EMIT_INTERVAL: "for the emit interval to pass (emit_interval_seconds)",
-    WaitsFor.CHECKPOINT_INTERVAL: (
-        "for the checkpoint interval to pass (checkpoint_interval_seconds)"
-    ),
-    WaitsFor.SOURCE: "for the source to be ready",
-    WaitsFor.OTHER_REQUEST: "for attempt {detail} of another request, which is processing",
-    WaitsFor.OTHER_TASK: "for another task of this run, which works on attempt {detail}",
-    WaitsFor.DRY_RUN: "for dry run {detail} to be reported",
-}
 
 
 def _names(txids: Sequence[int]) -> str:

@@ -31,11 +31,7 @@ from reliability.core.graph import Step
 from reliability.core.set_aside import SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
-from reliability.core.types import (
-    base_type,
-    fits,
-    read_as,
-)
+from reliability.core.types import base_type, fits, read_as
 from reliability.deployment.lazy import F
 from reliability.spark.driver import as_error
 from reliability.spark.driver_environment import driver_environment
@@ -55,6 +51,13 @@ if TYPE_CHECKING:
     from reliability.spouts.sample import Sample
 
 PREVIEW_ROWS = 5
+_SETTINGS: dict[str, bool | float | int | str | None] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 _UNKNOWN = "unknown"  # a mean that Postgres computes, and Spark cannot
 
 
@@ -132,29 +135,17 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
     if (active := SparkSession.getActiveSession()) is not None:
         yield active
         return
-    _set_environment(code)
-    with _stderr_in_file():
-        session = (
-            session_builder("reliability check")
-            .master("local[*]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .getOrCreate()
-        )
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-def _set_environment(code: Sequence[str]) -> None:
     environment = driver_environment(os.environ, code, master="local")
     for name in {*os.environ} - {*environment}:
         del os.environ[name]
     os.environ.update(environment)
+    with _stderr_in_file():
+        builder = session_builder("reliability check").master("local[*]")
+        session = builder.config(map=_SETTINGS).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @contextmanager

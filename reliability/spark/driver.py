@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
 import traceback
@@ -36,12 +37,14 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
     ReliabilityError,
     SchemaMismatch,
+    error_types,
 )
 from reliability.core.fold import Fold
 from reliability.core.graph import Step
 from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
+from reliability.core.types import read_as
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.settings import ledger_dsn
 from reliability.deployment.topologies import load_topology
@@ -56,11 +59,10 @@ from reliability.spark.imports import drop_package_folder, find_code, prefer_ins
 from reliability.spark.process import call_process, prepare
 from reliability.spark.renew_lease import Progress
 from reliability.spark.session import pin_zone, session_builder
-from reliability.spark.stage.read_staged import staged_frame
+from reliability.spark.stage.read_postgres import read_postgres
 from reliability.spark.stage.reduce import reduce_frame
 from reliability.spark.stage.stage_task import stage_task, write
 from reliability.spark.submission import Submission
-from reliability.spark.task_errors import raised_by_task
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
 from reliability.states.kinds import stored_state
@@ -85,6 +87,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _CAUSED_BY = "Caused by: "
 _TRACEBACK = "Traceback (most recent call last)"
+# what a Spark task of this package raised, in the text of the driver's error
+_RAISED = re.compile(
+    r"^reliability\.core\.errors\.\w+: \[([A-Z_]+)\] (.+?)(?:\.? What to do: .*)?$", re.MULTILINE
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -204,11 +210,26 @@ class _StepRun:
         return with_corrections(spout.frame(self.spark, meta), corrections, spout.identity_of)
 
     def _staged(self, name: str) -> DataFrame:
-        """Return what an earlier step of the attempt has staged for a state."""
+        """Return what an earlier step of the attempt has staged for a state, with `_x` and `_n`.
+
+        So a row that this step loses or doubles shows in its states, as if it had read the batch.
+        Types are those of the state's columns; uuid, jsonb, bytea and arrays are strings in
+        Postgres's notation.
+        """
         connection, state = self._place_of(name)
-        types = self.step.types_of(name)
-        staged = staged_frame(self.spark, connection, self.topology.name, state, self.grant, types)
-        return mark_staged(staged, name)
+        tables = stored_state(self.topology.name, state)
+        columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}
+        parts = self.spark.sparkContext.defaultParallelism
+        place = {"txid": self.grant.txid, "attempt_id": self.grant.attempt_id, "parts": parts}
+        with connection.transaction() as tx:
+            tables = attempt_table.find_table(tx, tables, self.grant)
+            part = tables.staged_part(list(columns))
+            queries = [tx.cursor.mogrify(part, {**place, "part": n}) for n in range(parts)]
+        types = {column: read_as(type_) for column, type_ in columns.items()}
+        types |= self.step.types_of(name)
+        schema = ", ".join(f"`{column}` {type_}" for column, type_ in types.items())
+        rows = [query.decode() for query in queries]
+        return mark_staged(read_postgres(self.spark, connection.dsn, rows, schema), name)
 
     def _set_aside_before(self, name: str) -> list[SetAside]:
         """Return what was set aside by the steps whose rows this one reads of a state."""
@@ -261,6 +282,19 @@ def as_error(error: Exception) -> ReliabilityError:
     if is_lost_evaluation(error):
         return EvaluationLost("an executor was lost that held rows which several states share")
     return raised_by_task(error) or ProcessFunctionFailed(_summary(error))
+
+
+def raised_by_task(error: BaseException) -> ReliabilityError | None:
+    """Return the error of this package that a task raised, None if it raised another.
+
+    >>> raised = "reliability.core.errors.TextNotStorable: [TEXT_NOT_STORABLE] it lacks the euro"
+    >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised}. What to do: …\\n")).what)
+    it lacks the euro
+    """
+    match = _RAISED.search(str(error))
+    if match is None or match[1] not in error_types():
+        return None
+    return error_types()[match[1]](match[2])
 
 
 def _summary(error: Exception) -> str:

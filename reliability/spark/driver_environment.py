@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
 from reliability.spark.imports import CODE
-from reliability.spark.java import java_home
+
+JAVAS = (17, 21, 25)
+INSTALLED = Path("/usr/lib/jvm")
+# Spark's launcher requires this module; a Java that was built without it does not start.
+_MODULE = "jdk.incubator.vector"
+_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 
 def find_spark_submit(
@@ -78,3 +84,29 @@ def _search_path(environment: Mapping[str, str]) -> str:
         str(Path(sys.executable).parent),
     ]
     return os.pathsep.join(dict.fromkeys(filter(None, folders)))
+
+
+def java_home(environment: Mapping[str, str], installed: Path = INSTALLED) -> str | None:
+    """Return the JAVA_HOME that spark-submit needs; None if `java` is on the PATH.
+
+    :param installed: the folder of the host's Java installations, searched if the environment has
+        neither JAVA_HOME nor `java`
+    """
+    home = environment.get("JAVA_HOME")
+    if home and which(str(Path(home) / "bin" / "java")):
+        return home
+    if which("java", path=environment.get("PATH", os.defpath)):
+        return None
+    found = {_version(folder): str(folder) for folder in sorted(installed.glob("*"), reverse=True)}
+    return next((found[version] for version in JAVAS if version in found), home)
+
+
+def _version(home: Path) -> int:
+    """Return the version of the Java in a folder; 0 if it cannot start Spark."""
+    try:
+        release = (home / "release").read_text()
+    except OSError:
+        return 0
+    version = _VERSION.search(release)
+    can_start = _MODULE in release and which(str(home / "bin" / "java"))
+    return int(version[1]) if version and can_start else 0

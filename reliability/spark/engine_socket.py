@@ -66,19 +66,13 @@ def ask(connection: socket.socket, request: str) -> dict[str, Any]:
 
 
 def engine_status() -> dict[str, Any]:
-    """Return pid, application_id, master, steps and versions of the engine.
-
-    :raises EngineUnavailable: as for `connect`
-    """
+    """Return pid, application_id, master, steps and versions of the engine; raise as `connect`."""
     with connect() as connection:
         return ask(connection, STATUS)
 
 
 def check_engine() -> dict[str, Any]:
-    """Check that an engine of this release answers; return its status.
-
-    :raises EngineUnavailable: none does
-    """
+    """Return the status of the engine; raise EngineUnavailable unless it is of this release."""
     status = engine_status()
     check_versions(status["versions"])
     return status
@@ -94,25 +88,14 @@ def versions() -> dict[str, str]:
 
 
 def check_versions(found: dict[str, str]) -> None:
-    """Check the versions of an engine.
-
-    :raises EngineUnavailable: they are not this process's
-    """
-    own = versions()
-    if found != own:
-        differences = "; ".join(
-            f"{name} {found.get(name)} instead of {own[name]}"
-            for name in own
-            if found.get(name) != own[name]
-        )
-        raise EngineUnavailable(f"the engine at {socket_path()} has {differences}")
+    """Raise EngineUnavailable unless the versions of an engine are this process's."""
+    both = {name: (found.get(name), own) for name, own in versions().items()}
+    if wrong := [f"{name} {a} instead of {b}" for name, (a, b) in both.items() if a != b]:
+        raise EngineUnavailable(f"the engine at {socket_path()} has {'; '.join(wrong)}")
 
 
 def check_private(folder: Path) -> None:
-    """Check a folder for the socket.
-
-    :raises EngineUnavailable: it does not exist, or somebody else may enter it
-    """
+    """Raise EngineUnavailable unless the folder exists, and nobody else may enter it."""
     try:
         found = folder.lstat()
     except OSError as error:

@@ -49,9 +49,7 @@ def two_releases(folder: Path | None = None) -> TwoReleases | None:
         if spec is None or spec.origin is None:
             return None
         folder = Path(spec.origin).parent
-    jars = next(
-        (match for jar in folder.glob("jars/*.jar") if (match := _JAR.match(jar.name))), None
-    )
+    jars = next(filter(None, (_JAR.match(jar.name) for jar in folder.glob("jars/*.jar"))), None)
     try:
         files = _VERSION.search((folder / "version.py").read_text())
     except OSError:  # in an archive, which is of one release

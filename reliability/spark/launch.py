@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import IO, Protocol
@@ -59,7 +58,6 @@ class SparkSubmit:
     code: Sequence[str] = ()
 
     def command(self, submission: Submission) -> list[str]:
-        """Return the command line."""
         name = f"reliability-{submission.grant.topology}"
         return [*self.command_of(name), process_batch(), *submission.arguments()]
 
@@ -73,7 +71,6 @@ class SparkSubmit:
         ]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables."""
         master = self.master or self.conf.get("spark.master", "")
         deploy_mode = self.conf.get("spark.submit.deployMode")
         environment = driver_environment(
@@ -96,26 +93,21 @@ class WarmEngine:
     code: Sequence[str] = ()
 
     def command(self, submission: Submission) -> list[str]:
-        """Return the command line."""
         return [sys.executable, process_batch(), *replace(submission, engine=WARM).arguments()]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables."""
         return {**driver_environment(os.environ, self.code), **self.variables}
 
 
 def engine_command(submit: SparkSubmit) -> list[str]:
     """Return the command line of the warm engine itself."""
-    file = Path(process_batch()).with_name("warm_engine.py")
+    file = Path(__file__).with_name("warm_engine.py")
     return [*submit.command_of("reliability-engine"), str(file)]
 
 
 def process_batch() -> str:
     """Return the path of the file that is the driver of a step."""
-    spec = find_spec("reliability.spark.process_batch")
-    assert spec is not None
-    assert spec.origin is not None
-    return spec.origin
+    return str(Path(__file__).with_name("process_batch.py"))
 
 
 # --- the process ---------------------------------------------------------------------------------
@@ -156,20 +148,14 @@ class Driver:
             output = Thread(target=_pass_on, args=(process.stdout, tell), daemon=True)
             output.start()
             try:
-                self._watch(process, is_wanted)
+                while (code := _wait(process, POLL_INTERVAL_SECONDS)) is None:
+                    if not is_wanted():
+                        raise DriverFailed("its attempt was ended")
+                if code:
+                    raise DriverFailed(_ending(code))
             finally:
                 self.end()
                 output.join(END_SECONDS)
-
-    @staticmethod
-    def _watch(process: subprocess.Popen[bytes], is_wanted: Callable[[], bool]) -> None:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                if code := process.wait(timeout=POLL_INTERVAL_SECONDS):
-                    raise DriverFailed(_ending(code))
-                return
-            if not is_wanted():
-                raise DriverFailed("its attempt was ended")
 
     def end(self) -> None:
         """End it with its child processes: the Python of a JVM that was killed would go on."""
@@ -178,8 +164,7 @@ class Driver:
             return
         if process.poll() is None:
             _signal(process, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=END_SECONDS)
+            _wait(process, END_SECONDS)
         _signal(process, signal.SIGKILL)
         process.wait()
 
@@ -203,6 +188,12 @@ def _pass_on(output: IO[bytes], tell: Tell) -> None:
         for line in output:
             with suppress(Exception):  # such as a full disk: it must not stop the driver
                 tell(line.decode(errors="replace").rstrip())
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout=seconds)
+    return None
 
 
 def _ending(code: int) -> str:

@@ -24,13 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from reliability.core.errors import EngineUnavailable
-from reliability.spark.engine_socket import (
-    STEP,
-    STOP,
-    check_private,
-    socket_path,
-    versions,
-)
+from reliability.spark.engine_socket import STEP, STOP, check_private, socket_path, versions
 from reliability.spark.imports import drop_package_folder, prefer_installed_pyspark
 from reliability.spark.session import pin_zone
 
@@ -223,28 +217,21 @@ def _bound(path: Path) -> Iterator[socket.socket]:
         path.unlink(missing_ok=True)  # of an engine that was killed
         try:
             with socket.socket(socket.AF_UNIX) as listener:
-                _bind(listener, path)
+                try:
+                    listener.bind(str(path))
+                except OSError as error:
+                    raise EngineUnavailable(
+                        f"cannot make the socket {path}: {error}",
+                        remedy="set RELIABILITY_ENGINE_FOLDER to another folder, with a path of 90 "
+                        "bytes at most.",
+                    ) from error
                 yield listener
         finally:
             path.unlink(missing_ok=True)
 
 
-def _bind(listener: socket.socket, path: Path) -> None:
-
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        remedy = "set RELIABILITY_ENGINE_FOLDER to another folder, with a path of 90 bytes at most."
-        raise EngineUnavailable(f"cannot make the socket {path}: {error}", remedy=remedy) from error
-
-
-def run() -> None:
-    """Run an engine as the application of spark-submit."""
+if __name__ == "__main__":
     drop_package_folder(sys.path)
     prefer_installed_pyspark(sys.path)
     pin_zone()
     sys.exit(main())
-
-
-if __name__ == "__main__":
-    run()

@@ -41,10 +41,8 @@ def _gateway(access: Mapping[str, Any]) -> JavaGateway:
     """Connect to the gateway of this step; no child process inherits the secret."""
     from pyspark.java_gateway import launch_gateway
 
-    given = {
-        "PYSPARK_GATEWAY_PORT": str(access["port"]),
-        "PYSPARK_GATEWAY_SECRET": access["secret"],
-    }
+    port, secret = str(access["port"]), access["secret"]
+    given = {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(given)
     try:
         return launch_gateway()  # type: ignore[no-untyped-call]

@@ -124,8 +124,7 @@ class Pipeline(Unattended):
 
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
         """A step's spark-submit, in this process's Spark session, or without one in Python."""
-        from reliability.spark.driver import process_with
-        from reliability.spark.task_errors import raised_by_task
+        from reliability.spark.driver import process_with, raised_by_task
 
         connection = LedgerConnection(self.runner.connection.dsn)
         try:

@@ -14,9 +14,8 @@ import pytest
 from dev.services.processes import wait_until
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.spark import launch
-from reliability.spark.driver_environment import driver_environment, find_spark_submit
+from reliability.spark.driver_environment import driver_environment, find_spark_submit, java_home
 from reliability.spark.imports import drop_package_folder
-from reliability.spark.java import java_home
 from reliability.spark.launch import Driver, DriverFailed, SparkSubmit, process_batch, run_with_log
 from reliability.spark.submission import Submission
 

@@ -9,7 +9,6 @@ and `show_accounting()`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import FrameWithoutAccounting
@@ -37,7 +36,6 @@ _OPERATIONS = {
 }
 _STOP_IT = ("SubqueryAlias", "Union")
 _COGROUPS = ("FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas")
-_HELPERS = {"Aggregate": "aggregate()"}
 _ONE_SIDE = (
     "both frames of a join are made from the batch, and only the left one's rows count: put the "
     "frame on the left that has all rows, and write aggregate() of a union in place of a full join"
@@ -121,14 +119,10 @@ def likely_mistakes(frame: DataFrame) -> list[str]:
     parts = [p.frame() for node in nodes if node.name == "Union" for p in node.children]
     mistakes = {
         _ONE_SIDE: any(map(_parts_have_it, joins)),
-        _COGROUP: any(map(_parts_show_it, cogroups)),
-        _FILLED: any(map(_is_filled, parts)),
+        _COGROUP: any(all(len(_shown(p)) == len(ACCOUNTING) for p in c.children) for c in cogroups),
+        _FILLED: any("_n" in part.columns and always(part, "_n", "null") for part in parts),
     }
     return [mistake for mistake, is_there in mistakes.items() if is_there]
-
-
-def _is_filled(part: DataFrame) -> bool:
-    return "_n" in part.columns and always(part, "_n", "null")
 
 
 def _show(name: str, plan: Plan) -> DataFrame:
@@ -156,21 +150,14 @@ def aggregate(frame: DataFrame, by: list[str], **values: Column) -> DataFrame:
     fold = [F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n")]
     made = shown.groupBy(*by).agg(*columns, *fold)
     if Plan.of(made).calls_python_aggregates:
-        made = _folded_before(shown, by).groupBy(*by, *ACCOUNTING).agg(*columns)
+        # Spark computes no aggregate of its own beside it: let each row account for its group
+        from pyspark.sql import Window
+
+        group = Window.partitionBy(*by)
+        folded = {"_x": F.expr(FOLD_X).over(group), "_n": F.expr(FOLD_N).over(group)}
+        made = shown.withColumns(folded).groupBy(*by, *ACCOUNTING).agg(*columns)
     # without a key, Spark makes one row even of an empty frame
     return hide_accounting(made if by else made.where("_n IS NOT NULL"))
-
-
-def _folded_before(frame: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return a frame of whose groups each row accounts for the whole.
-
-    Where a Python function aggregates, Spark computes no aggregate of its own beside it.
-    """
-    from pyspark.sql import Window
-
-    group = Window.partitionBy(*by)
-    folded = {"_x": F.expr(FOLD_X).over(group), "_n": F.expr(FOLD_N).over(group)}
-    return frame.withColumns(folded)
 
 
 def _hidden(plan: Plan) -> dict[str, Attribute]:
@@ -208,14 +195,10 @@ def _carried(plan: Plan) -> Plan | None:
     if name == "Project":
         _hide_below(plan)
     if name in _STOP_IT and not _has_accounting(plan) and _parts_have_it(plan):
-        return _carried_over(plan)
+        # hide what its parts show; its columns keep their ids
+        shown = [Plan.of(_show("a part of it", part)) for part in plan.children]
+        return Plan.of(hide_accounting(plan.over(shown).frame()))
     return plan if is_changed else None
-
-
-def _carried_over(plan: Plan) -> Plan:
-    """Return a plan that hides the accounting of its parts; its columns keep their ids."""
-    shown = [Plan.of(_show("a part of it", part)) for part in plan.children]
-    return Plan.of(hide_accounting(plan.over(shown).frame()))
 
 
 def _hide_below(plan: Plan) -> None:
@@ -242,13 +225,12 @@ def _lost(name: str, plan: Plan) -> FrameWithoutAccounting:
             remedy="return frames that are made from the process function's arguments.",
         )
     operation = _OPERATIONS.get(culprit, culprit)
-    if helper := _HELPERS.get(culprit):
-        how = f"use reliability.{helper} instead"
-    else:
-        how = "call reliability.show_accounting() on the frame before it, and keep `_x` and `_n`"
+    how = "call reliability.show_accounting() on the frame before it, and keep `_x` and `_n`."
+    if culprit == "Aggregate":
+        how = "use reliability.aggregate() instead."
     return FrameWithoutAccounting(
         f"{name} no longer says which rows of the batch it has: {operation} has lost that",
-        remedy=f"{how}.",
+        remedy=how,
     )
 
 
@@ -256,19 +238,11 @@ def _parts_have_it(plan: Plan) -> bool:
     return all(map(_has_accounting, plan.children))
 
 
-def _parts_show_it(plan: Plan) -> bool:
-    return all(len(_shown(part)) == len(ACCOUNTING) for part in plan.children)
-
-
 def _culprit(plan: Plan) -> str | None:
     """Return the name of the topmost node that lost what a plan below it has."""
     name, below = plan.name, plan.children
-    is_new = name != "Project" and _makes_rows(plan, below)
+    is_new = name != "Project" and all(child.ids().isdisjoint(plan.ids()) for child in below)
     if any(map(_has_accounting, below)) and (is_new or not _has_accounting(plan)):
         is_select = name == "Project" and below[0].name != "Join"
         return "Select" if is_select else name
     return next(filter(None, map(_culprit, below)), None)
-
-
-def _makes_rows(plan: Plan, below: Sequence[Plan]) -> bool:
-    return all(child.ids().isdisjoint(plan.ids()) for child in below)

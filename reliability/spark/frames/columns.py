@@ -59,9 +59,7 @@ def field_called(frame: DataFrame, name: str) -> tuple[str, str | None]:
 
 def _path(type_: DataType, names: list[str]) -> list[str]:
     """Return the names of fields, each within the one before, as a type spells them."""
-    if not names:
-        return []
-    if not isinstance(type_, T.StructType):
+    if not names or not isinstance(type_, T.StructType):
         return []
     spelled = _called(type_.names, names[0])
     rest = _path(type_[spelled[0]].dataType, names[1:]) if len(spelled) == 1 else []

@@ -94,11 +94,8 @@ def with_sources(
     :param corrections: what was corrected in it
     """
     rows = [replace(row, item=row.item and name_of(row.item)) for row in rows]
-    contents = {
-        row.fold.xor: parse_exact(row.contents)
-        for row in rows
-        if row.fold.count == 1 and not row.is_cut
-    }
+    single = [row for row in rows if row.fold.count == 1 and not row.is_cut]
+    contents = {row.fold.xor: parse_exact(row.contents) for row in single}
     named = {name for values in contents.values() for name in values}
     names = [name for name in _columns(batch) if name in named]
     if not names:
@@ -201,20 +198,13 @@ def _read(frame: DataFrame, names: Sequence[str]) -> list[_Found]:
         _told(frame, "row_index", "bigint").alias("row"),
         F.array(*[F.when(F.length(text) <= MAX_CONTENTS, text) for text in texts]).alias("texts"),
     ).collect()
-    return [
-        _Found(
-            row["_x"],
-            row["item"],
-            row["row"],
-            {name: value for text in row["texts"] if text for name, value in _items(text)},
-        )
-        for row in rows
-    ]
-
-
-def _items(text: str) -> Iterable[tuple[str, Any]]:
-    values: dict[str, Any] = parse_exact(text)
-    return values.items()
+    found = []
+    for row in rows:
+        values: dict[str, Any] = {}
+        for text in filter(None, row["texts"]):
+            values |= parse_exact(text)
+        found.append(_Found(row["_x"], row["item"], row["row"], values))
+    return found
 
 
 def _told(frame: DataFrame, field: str, type_: str) -> Column:
@@ -257,10 +247,11 @@ def _typed(spark: SparkSession, schema: StructType, changes: Mapping[Place, _Cha
 
     :raises CorrectionRefused: a value would change
     """
-    rows = [
-        (*place, [*change.becomes], as_json(_texts(change.becomes, schema)))
-        for place, change in changes.items()
-    ]
+    rows = []
+    for place, change in changes.items():
+        becomes = change.becomes.items()
+        texts = {name: _text(value, schema[name].dataType, name) for name, value in becomes}
+        rows.append((*place, [*change.becomes], as_json(texts)))
     frame = spark.createDataFrame(rows, "item string, id bigint, names array<string>, text string")
     try:
         read = F.from_json("text", as_text(schema))
@@ -276,10 +267,6 @@ def _typed(spark: SparkSession, schema: StructType, changes: Mapping[Place, _Cha
     except SchemaMismatch as error:
         raise CorrectionRefused(f"a corrected value: {error.what}", remedy=_REMEDY) from error
     return typed
-
-
-def _texts(values: Mapping[str, Any], schema: StructType) -> dict[str, Any]:
-    return {name: _text(value, schema[name].dataType, name) for name, value in values.items()}
 
 
 def _text(value: Any, type_: DataType, place: str) -> Any:

@@ -374,11 +374,7 @@ def _origins(plan: Plan, children: Sequence[Plan], wanted: set[int]) -> list[tup
 
 
 def _without(
-    frame: DataFrame,
-    condition: Column | str,
-    kind: Kind,
-    reason: str,
-    mask: Sequence[str] = (),
+    frame: DataFrame, condition: Column | str, kind: Kind, reason: str, mask: Sequence[str] = ()
 ) -> DataFrame:
     text = check_reason(reason)
     leaves = F.expr(condition) if isinstance(condition, str) else condition

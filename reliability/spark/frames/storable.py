@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 _ESCAPED_NUL = r"(?<!\\)(?:\\\\)*\\u0000"
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 # As strict as Postgres; it sets no bound to a number's length that a file would reach.
-_STRICT = {
-    "allowNonNumericNumbers": "false",
-    "allowSingleQuotes": "false",
-    "maxNumLen": "131072",
-}
+_STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false", "maxNumLen": "131072"}
 _FIRST_DAY, _LAST_DAY = "-4713-11-24", "5874897-12-31"
 
 
@@ -42,16 +38,11 @@ def unstorable(frame: DataFrame, state: State) -> Column | None:
     :returns: None if the frame's types leave nothing to look at
     """
     types = dict(frame.dtypes)
-    wrong = {
-        (name, type_): is_unstorable(F.col(quoted(name)), types[name], type_)
-        for name, type_ in state.reads_as()
-        if name in types
-    }
-    reasons = [
-        F.when(is_wrong, F.lit(f"column {name} is not a valid {type_}"))
-        for (name, type_), is_wrong in wrong.items()
-        if is_wrong is not None
-    ]
+    reasons = []
+    for name, type_ in state.reads_as():
+        is_wrong = is_unstorable(F.col(quoted(name)), types[name], type_) if name in types else None
+        if is_wrong is not None:
+            reasons.append(F.when(is_wrong, F.lit(f"column {name} is not a valid {type_}")))
     return F.coalesce(*reasons) if reasons else None
 
 

@@ -72,20 +72,16 @@ def _as_text(type_: DataType, place: str) -> DataType:
             return T.ArrayType(_as_text(type_.elementType, f"{place}[]"))
         case T.StringType():
             return type_
-        case _ if isinstance(type_, _leaves()):
+        case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType() | T.DecimalType():
             return T.StringType()
-        case _:
-            raise SchemaMismatch(
-                f"column {place}: {type_.simpleString()} cannot be read from a text file",
-                remedy="read it as a string, and convert it in the process function.",
-            )
-
-
-def _leaves() -> tuple[type[DataType], ...]:
-    integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    times = (T.DateType, T.TimestampType, T.TimestampNTZType)
-    others = (T.DecimalType, T.FloatType, T.DoubleType, T.BooleanType, T.BinaryType)
-    return (*integers, *times, *others)
+        case T.FloatType() | T.DoubleType() | T.BooleanType() | T.BinaryType():
+            return T.StringType()
+        case T.DateType() | T.TimestampType() | T.TimestampNTZType():
+            return T.StringType()
+    raise SchemaMismatch(
+        f"column {place}: {type_.simpleString()} cannot be read from a text file",
+        remedy="read it as a string, and convert it in the process function.",
+    )
 
 
 def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFrame:
@@ -115,14 +111,11 @@ def typed(text: Column, type_: DataType, *, is_base64: bool) -> Column:
                 for f in type_
             ]
             return F.when(text.isNotNull(), F.struct(*fields))
-        case T.ArrayType():
-            return F.transform(
-                text, lambda each: typed(each, type_.elementType, is_base64=is_base64)
-            )
+        case T.ArrayType(elementType=inner):
+            return F.transform(text, lambda each: typed(each, inner, is_base64=is_base64))
         case T.StringType():
             return text
-        case _:
-            return _value(F.when(_fits(text, type_, is_base64), text), type_, is_base64)
+    return _value(F.when(_fits(text, type_, is_base64), text), type_, is_base64)
 
 
 def misfit(text: Column, value: Column, type_: DataType, place: str, *, shown: bool) -> Column:
@@ -132,29 +125,21 @@ def misfit(text: Column, value: Column, type_: DataType, place: str, *, shown: b
     :param place: the column, for the message
     :param shown: the message shows the value
     """
+
+    def within(t: Column, v: Column, inner: DataType, name: str) -> Column:
+        return misfit(t, v, inner, f"{place}{name}", shown=shown)
+
     match type_:
         case T.StructType():
-            fields = [
-                misfit(
-                    text.getField(f.name),
-                    value.getField(f.name),
-                    f.dataType,
-                    f"{place}.{f.name}",
-                    shown=shown,
-                )
-                for f in type_
-            ]
+            each = [(text.getField(f.name), value.getField(f.name), f) for f in type_]
+            fields = [within(t, v, f.dataType, f".{f.name}") for t, v, f in each]
             return F.coalesce(*fields, F.lit(None).cast("string"))
-        case T.ArrayType():
-            inner, element = f"{place}[]", type_.elementType
-            misfits = F.zip_with(
-                text, value, lambda t, v: misfit(t, v, element, inner, shown=shown)
-            )
+        case T.ArrayType(elementType=inner):
+            misfits = F.zip_with(text, value, lambda t, v: within(t, v, inner, "[]"))
             return F.get(F.array_compact(misfits), 0)
         case T.StringType():
             return F.lit(None).cast("string")
-        case _:
-            return F.when(text.isNotNull() & value.isNull(), _message(text, type_, place, shown))
+    return F.when(text.isNotNull() & value.isNull(), _message(text, type_, place, shown))
 
 
 def _value(text: Column, type_: DataType, is_base64: bool) -> Column:

@@ -64,7 +64,8 @@ def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Itera
     encoder = None
     for batch in batches:
         try:
-            rows = with_postgres_types(batch, types)
+            columns = [_column(name, batch.column(name), type_) for name, type_ in types.items()]
+            rows = pa.RecordBatch.from_arrays(columns, names=list(types))
             if encoder is None:
                 encoder = pgpq.ArrowToPostgresBinaryEncoder(rows.schema)
                 yield encoder.write_header()
@@ -77,13 +78,8 @@ def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Itera
     yield EMPTY if encoder is None else encoder.finish()
 
 
-def with_postgres_types(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.RecordBatch:
-    """Return the columns that `types` names, as pgpq writes them for these Postgres types."""
-    columns = [_column(name, batch.column(name), type_) for name, type_ in types.items()]
-    return pa.RecordBatch.from_arrays(columns, names=list(types))
-
-
 def _column(name: str, column: pa.Array, type_: str) -> pa.Array:
+    """Return a column as pgpq writes it for this Postgres type."""
     base, is_array = base_type(type_)
     if not is_array:
         return _scalars(name, column, type_)

@@ -68,22 +68,18 @@ class ReadTask:
         """Run the queries with these numbers, and yield their rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self.read(self.queries[number])
+                yield from self._read(self.queries[number])
 
-    def read(self, query: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one query."""
+    def _read(self, query: str) -> Iterator[pa.RecordBatch]:
         # The rows may not fit into a Python worker's memory.
         with tempfile.TemporaryFile() as file:
             rows = _RowFile(cast(BinaryIO, file))
-            self._copy_out(query, rows)
+            statement = sql.SQL(named_queries()["copy_out"]).format(query=sql.SQL(query))
+            connection = LedgerConnection(self.dsn, application_name="reliability read")
+            with connection, connection.transaction(reads_only=True) as tx:
+                tx.cursor.copy_expert(statement, rows)
             for chunk in rows.chunks():
                 yield from _to_arrow(chunk, self.columns)
-
-    def _copy_out(self, query: str, rows: _RowFile) -> None:
-        statement = sql.SQL(named_queries()["copy_out"]).format(query=sql.SQL(query))
-        connection = LedgerConnection(self.dsn, application_name="reliability read")
-        with connection, connection.transaction(reads_only=True) as tx:
-            tx.cursor.copy_expert(statement, rows)
 
 
 class _RowFile:

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import IO
 
 from reliability.deployment.lazy import pa
 
@@ -80,8 +79,12 @@ def spooled(
         return
     # The file has no name, so it disappears with this process.
     with tempfile.TemporaryFile(dir=_folder()) as file:
-        _write(file, held[0].schema, batches)
-        yield chain(_release(held), _read(file))
+        with pa.ipc.new_stream(file, held[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        file.seek(0)
+        with pa.ipc.open_stream(file) as stream:
+            yield chain(_release(held), stream)
 
 
 def _collect(
@@ -104,18 +107,6 @@ def _release(held: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches and free their memory."""
     while held:
         yield held.popleft()
-
-
-def _write(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    with pa.ipc.new_stream(file, schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-
-
-def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    file.seek(0)
-    with pa.ipc.open_stream(file) as stream:
-        yield from stream
 
 
 def _folder() -> str | None:

@@ -51,12 +51,8 @@ class StageTask:
         assert context is not None
         with spooled(batches) as ready:
             self.stage(context.partitionId(), ready)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "partition": pa.array([context.partitionId()], pa.int32()),
-                "stage": pa.array([context.stageId()], pa.int32()),
-            }
-        )
+        ids = {"partition": context.partitionId(), "stage": context.stageId()}
+        yield pa.RecordBatch.from_pydict({n: pa.array([i], pa.int32()) for n, i in ids.items()})
 
     def stage(self, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
         """COPY the rows, fence, ack; the rows count once, however often it runs.

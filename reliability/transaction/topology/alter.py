@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import AlterNotPossible, LedgerBusy, TargetTableTaken
-from reliability.core.history import History
-from reliability.core.state import State, replay_refusal
+from reliability.core.state import History, State, replay_refusal
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
