@@ -58,6 +58,7 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_IS_UNKNOWN, _UNSTORABLE = f"{OWN}unknown_", f"{OWN}unstorable_"  # columns that mark others
 _UNKNOWN = "unknown"  # a mean that Postgres computes, and Spark cannot
 
 
@@ -309,7 +310,9 @@ def _with_means(
         value = re.sub(r"\w+", lambda name: numbers.get(name[0], name[0]), mean.expression)
         computed[mean.name] = F.expr(f"try_cast({value} AS {_widest(read_as(mean.type))})")
         parts = [f"{name} IS NOT NULL" for name in re.findall(r"\w+", value) if name in dtypes]
-        unknown[_mark_of_unknown(mean)] = F.expr(" AND ".join([f"`{mean.name}` IS NULL", *parts]))
+        unknown[f"{_IS_UNKNOWN}{mean.name}"] = F.expr(
+            " AND ".join([f"`{mean.name}` IS NULL", *parts])
+        )
     return reduced.withColumns(computed).withColumns(unknown)
 
 
@@ -317,12 +320,8 @@ def _widest(type_: str) -> str:
     return re.sub(r"\(\d+,", "(38,", type_)
 
 
-def _mark_of_unknown(mean: Generated) -> str:
-    return f"{OWN}unknown_{mean.name}"
-
-
 def _shown(row: Row, names: Sequence[str], means: Sequence[Generated]) -> dict[str, Any]:
-    unknown = {mean.name for mean in means if row[_mark_of_unknown(mean)]}
+    unknown = {mean.name for mean in means if row[f"{_IS_UNKNOWN}{mean.name}"]}
     return {name: _UNKNOWN if name in unknown else row[name] for name in names}
 
 
@@ -335,12 +334,8 @@ def _with_unstorable(frame: DataFrame, columns: Sequence[CheckedColumn]) -> Data
     marks = {}
     for c in columns:
         is_wrong = is_unstorable(F.col(quoted(c.column)), types[c.column], c.postgres)
-        marks[_mark_of_unstorable(c.column)] = or_false(is_wrong)
+        marks[f"{_UNSTORABLE}{c.column}"] = or_false(is_wrong)
     return frame.withColumns(marks)
-
-
-def _mark_of_unstorable(column: str) -> str:
-    return f"{OWN}unstorable_{column}"
 
 
 def _value_errors(
@@ -348,8 +343,7 @@ def _value_errors(
 ) -> Iterator[ReliabilityError]:
     """Yield at most one error for each column."""
     for column in columns:
-        mark = _mark_of_unstorable(column.column)
-        wrong = [row[column.column] for row in rows if row[mark]]
+        wrong = [row[column.column] for row in rows if row[f"{_UNSTORABLE}{column.column}"]]
         if wrong:
             shown = wrong[0] if isinstance(wrong[0], Decimal) else f"{wrong[0]!r:.60}"
             yield _error_type(wrong[0], column.postgres)(

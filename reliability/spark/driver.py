@@ -158,14 +158,20 @@ def process_with(
 ) -> None:
     """Run the numbered steps above in a given Spark session."""
     step = topology.step(step_name)
-    start_step(connection, grant, step.name, _this_driver(spark, topology))
+    driver = DriverProcess(
+        host=socket.gethostname(),
+        jvm_pid=process_id(spark),
+        python_pid=os.getpid(),
+        application_id=spark.sparkContext.applicationId,
+        ui_url=spark.sparkContext.uiWebUrl,
+        code=fingerprint(topology),
+    )
+    start_step(connection, grant, step.name, driver)
     with connection.transaction() as tx:
         check_states(tx, topology)  # this host may have older code (C11)
     databases = TopologyDatabases(connection, topology.name, topology.databases)
-    progress = Progress(
-        spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant
-    )
-    with databases, progress:
+    own = LedgerConnection(connection.dsn, f"reliability {grant} progress")
+    with databases, Progress(spark, own, grant):
         try:
             with translate_value_errors():
                 _StepRun(spark, databases, topology, grant, step).process_and_stage()
@@ -190,7 +196,10 @@ class _StepRun:
         corrections = [] if step.reads else read_corrections(ledger, self.grant)
         batch = None if step.reads else self._batch(meta, corrections)
         inputs = [self._staged(name) for name in step.reads] if batch is None else [batch]
-        before = {mark_of(name): self._set_aside_before(name) for name in step.reads}
+        before = {
+            mark_of(name): read_set_aside(self._place_of(name)[0], self.grant, name)
+            for name in step.reads
+        }
         processed = call_process(self.spark, self.topology, step, inputs, meta.emitted.count)
         if quarantined := processed.quarantined:
             if batch is not None:
@@ -231,11 +240,6 @@ class _StepRun:
         rows = [query.decode() for query in queries]
         return mark_staged(read_postgres(self.spark, connection.dsn, rows, schema), name)
 
-    def _set_aside_before(self, name: str) -> list[SetAside]:
-        """Return what was set aside by the steps whose rows this one reads of a state."""
-        connection, _ = self._place_of(name)
-        return read_set_aside(connection, self.grant, name)
-
     def _place_of(self, name: str) -> tuple[LedgerConnection, State]:
         state = next(state for state in self.topology.states if state.name == name)
         return self.databases.connection_of(state.database), state
@@ -252,17 +256,6 @@ class _StepRun:
         unacked = declare_partitions(connection, self.grant, state.name, partitions, aside)
         logger.info("%s staged %s in %s partitions", self.grant, state.name, partitions)
         return unacked
-
-
-def _this_driver(spark: SparkSession, topology: Topology) -> DriverProcess:
-    return DriverProcess(
-        host=socket.gethostname(),
-        jvm_pid=process_id(spark),
-        python_pid=os.getpid(),
-        application_id=spark.sparkContext.applicationId,
-        ui_url=spark.sparkContext.uiWebUrl,
-        code=fingerprint(topology),
-    )
 
 
 def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> int:

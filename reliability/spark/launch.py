@@ -85,8 +85,7 @@ class SparkSubmit:
 class WarmEngine:
     """Each step gets a Python of its own, which attaches to the engine's JVM.
 
-    :param variables: environment variables for it alone
-    :param code: folders with code of the pipeline that is not installed
+    `variables` and `code` are those of SparkSubmit.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 
-_TYPES = {
-    "boolean": "boolean",
-    **dict.fromkeys(("tinyint", "byte"), "tinyint"),
-    **dict.fromkeys(("smallint", "short"), "smallint"),
-    **dict.fromkeys(("int", "integer"), "int"),
-    **dict.fromkeys(("bigint", "long"), "bigint"),
-    **dict.fromkeys(("float", "real"), "float"),
-    "double": "double",
-    "date": "date",
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), "timestamp"),
-    "timestamp_ntz": "timestamp_ntz",
-    "string": "string",
-    "binary": "binary",
+_SAME = (
+    "boolean tinyint smallint int bigint float double date timestamp timestamp_ntz string binary"
+)
+_TYPES = dict(zip(_SAME.split(), _SAME.split(), strict=True)) | {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
 }
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", re.S)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)

@@ -126,7 +126,6 @@ class FileSpout(Spout):
 
     @property
     def file_format(self) -> FileFormat:
-        """Return the format of the files, which `format` or the pattern's ending names."""
         return format_of(self.pattern) if self.format is None else self.format
 
     @property
@@ -134,7 +133,6 @@ class FileSpout(Spout):
         return is_timed(self.pattern)
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        """Say whether the ready file exists."""
         return not self.ready_file or bool(find_files(for_interval(self.ready_file, interval)))
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[FileItem]:
@@ -183,13 +181,12 @@ class FileSpout(Spout):
         return [joined(batch) for batch in batches]
 
     def _allows(self, items: Sequence[FileItem]) -> bool:
-        """Say whether one batch may contain all of these items."""
-        rows, size = self.max_rows_per_batch, self.max_bytes_per_batch
-        return (
-            len({item.path for item in items}) <= self.max_files_per_batch
-            and (rows is None or sum(item.rows for item in items) <= rows)
-            and (size is None or sum(item.bytes for item in items) <= size)
+        limits = (
+            (len({item.path for item in items}), self.max_files_per_batch),
+            (sum(item.rows for item in items), self.max_rows_per_batch),
+            (sum(item.bytes for item in items), self.max_bytes_per_batch),
         )
+        return all(limit is None or number <= limit for number, limit in limits)
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of a batch from its files' numbers of rows.
@@ -203,7 +200,6 @@ class FileSpout(Spout):
         return Fold.of(fold_rows(ordinal[i.path], i.rows, first=i.first_row) for i in files)
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged if a file is gone or has changed."""
         for item in only(FileItem, meta.items):
             try:
                 changes = ", ".join(_changes(item))
@@ -227,14 +223,14 @@ class FileSpout(Spout):
         return identity_of_file(path)
 
     def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
-        files, before = only(FileItem, items), only(FileItem, earlier.items)
-        return self.file_format.changed_columns(files, before)
+        return self.file_format.changed_columns(
+            only(FileItem, items), only(FileItem, earlier.items)
+        )
 
     def drifted_columns(self, items: Sequence[SourceItem]) -> list[str] | None:
         return self.file_format.drifted_columns(only(FileItem, items), self.schema)
 
     def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
-        """Return the folders of the items' files."""
         return datasets_of_files(only(FileItem, items))
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:

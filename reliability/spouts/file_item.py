@@ -75,11 +75,8 @@ class FileItem(SourceItem):
 
     def is_followed_by(self, other: FileItem) -> bool:
         """Say whether the other has the next row groups of this file."""
-        return (
-            self.path == other.path
-            and self.last_group == other.first_group
-            and self.first_row + self.rows == other.first_row
-        )
+        end = (self.path, self.last_group, self.first_row + self.rows)
+        return end == (other.path, other.first_group, other.first_row)
 
 
 def one_per_file(items: Iterable[FileItem]) -> list[FileItem]:

@@ -36,11 +36,6 @@ def is_uri(path: str) -> bool:
     return "://" in path
 
 
-def schemes_of_store(scheme: str) -> tuple[str, ...]:
-    """Return all schemes of this scheme's store; the ledger's names have the first."""
-    return next((schemes for schemes in STORES if scheme in schemes), (scheme,))
-
-
 def split_uri(uri: str) -> tuple[str, str, str]:
     """Return scheme, authority, and the path without its first slash."""
     scheme, _, rest = uri.partition("://")
@@ -112,9 +107,10 @@ def names_of(path: str) -> list[str]:
 
 
 def identity_of_uri(uri: str) -> str:
-    """Return the name that the ledger gives to a URI, with any scheme of its store."""
+    """Return the name that the ledger gives to a URI: with the first scheme of its store."""
     scheme, _, rest = uri.partition("://")
-    return f"{schemes_of_store(scheme)[0]}://{rest}"
+    schemes = next((schemes for schemes in STORES if scheme in schemes), [scheme])
+    return f"{schemes[0]}://{rest}"
 
 
 def identity_of_file(path: str) -> str:

@@ -102,7 +102,10 @@ def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
             for name in _walk(os.path.join(folder, below), rest or ["*"], only_files):
                 yield os.path.join(below, name)
         return
-    for name, path in _matching(folder, part):
+    matching = [(part, os.path.join(folder, part))]
+    if has_wildcard(part):
+        matching = [(each.name, each.path) for each in _entries(folder) if fits(part, each.name)]
+    for name, path in matching:
         if not rest and os.path.isfile(path):
             yield name
         elif not rest and only_files and os.path.isdir(path):
@@ -112,12 +115,6 @@ def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
                 yield os.path.join(name, below)
 
 
-def _matching(folder: str, part: str) -> list[tuple[str, str]]:
-    if not has_wildcard(part):
-        return [(part, os.path.join(folder, part))]
-    return [(entry.name, entry.path) for entry in _entries(folder) if fits(part, entry.name)]
-
-
 def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield a folder, as "", and all folders below it, without hidden ones and cycles of links."""
     real = os.path.realpath(folder)
@@ -125,7 +122,9 @@ def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
         return
     yield ""
     for entry in _entries(folder):
-        if not is_hidden(entry.name) and _is_folder(entry):
+        # entry.is_dir() could raise for a broken link
+        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+        if is_folder and not is_hidden(entry.name):
             for below in _folders_below(entry.path, (*above, real)):
                 yield os.path.join(entry.name, below)
 
@@ -136,11 +135,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # entry.is_dir() could raise for a broken link.
-    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
 def _check_links(paths: Iterable[str]) -> None:
@@ -164,7 +158,8 @@ def _check_links(paths: Iterable[str]) -> None:
 
 def _find_remote(pattern: str) -> set[str]:
     scheme, authority, path = split_uri(pattern)
-    parts = _remote_parts(path)
+    # as Hadoop resolves it, without `.`, `..` and empty ones
+    parts = [part for part in posixpath.normpath(f"/{path}").split("/") if part]
     if not parts:
         return set()
     filesystem, root = _remote(scheme, authority)
@@ -186,11 +181,6 @@ def _find_remote(pattern: str) -> set[str]:
         if info.type == fs.FileType.File:
             paths.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
     return paths
-
-
-def _remote_parts(path: str) -> list[str]:
-    """Return the components of a path as Hadoop resolves it, without `.`, `..` and empty ones."""
-    return [part for part in posixpath.normpath(f"/{path}").split("/") if part]
 
 
 def _below(path: str, folder: str) -> str:

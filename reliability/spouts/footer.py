@@ -46,11 +46,17 @@ def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
         raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
     except _NotParquet as error:
         raise _incomplete(path, info.mtime_ns, error) from error
+    length = len(tail).to_bytes(4, "little")
     try:
-        footer = _parse(tail)
+        footer = pq.read_metadata(pa.BufferReader(MAGIC + tail + length + MAGIC))
     except (OSError, pa.ArrowException) as error:
         raise _incomplete(path, info.mtime_ns, error) from error
-    _check_readable(path, footer, len(tail))
+    # pyarrow ends the process if it looks at the metadata of an encrypted column.
+    if len(tail) - footer.serialized_size == SIGNATURE_BYTES:
+        raise _encrypted(path)
+    if why := why_unreadable(footer):
+        what, remedy = why
+        raise refused(path, f"{locate(path)}: {what}", remedy)
     whole = FileItem(
         path=path,
         **info._asdict(),
@@ -65,15 +71,6 @@ def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
     what = f"{locate(path)} is not a complete Parquet file: {error}"
     is_final = time.time_ns() - mtime_ns > UNCHANGED_SECONDS * 10**9
     return refused(path, what, _DELIVER) if is_final else SourceUnreadable(what)
-
-
-def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:
-    # pyarrow ends the process if it looks at the metadata of an encrypted column.
-    if size - footer.serialized_size == SIGNATURE_BYTES:
-        raise _encrypted(path)
-    if why := why_unreadable(footer):
-        what, remedy = why
-        raise refused(path, f"{locate(path)}: {what}", remedy)
 
 
 def _encrypted(path: str) -> FileRefused:
@@ -114,8 +111,3 @@ def _read_tail(path: str, file: Any) -> bytes:
     file.seek(size - 8 - length)
     read: bytes = file.read(length)
     return read
-
-
-def _parse(tail: bytes) -> pq.FileMetaData:
-    length = len(tail).to_bytes(4, "little")
-    return pq.read_metadata(pa.BufferReader(MAGIC + tail + length + MAGIC))

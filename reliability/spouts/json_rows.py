@@ -6,6 +6,7 @@ Spark's `from_json` rounds a number on its way to a string.
 from __future__ import annotations
 
 import json
+from collections import UserString
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,14 +17,8 @@ from reliability.spouts.records import NotOneObject, check_object
 _FORM = "it does not have the form of the schema"
 
 
-class _Number:
-    """A number as it stands in JSON."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
+class _Number(UserString):
+    """A number as it stands in JSON: no str, so that it is not taken for one."""
 
 
 class _Nested(Exception):
@@ -50,17 +45,16 @@ def row_reader(
             check_object(record)
         try:
             try:
-                return _row(fast, record)
+                return row_of(fast, record)
             except _Nested:
-                return _row(exact, record)
+                return row_of(exact, record)
         except NotOneObject:
             raise
         except (ValueError, RecursionError) as error:  # it may be nested too deeply
             raise NotOneObject(f"it is not one JSON object: {error}") from error
 
-    def _row(decoder: json.JSONDecoder, record: str) -> list[Any]:
-        members = decoder.raw_decode(record)[0]
-        get = members.get
+    def row_of(decoder: json.JSONDecoder, record: str) -> list[Any]:
+        get = decoder.raw_decode(record)[0].get
         if is_flat:  # most values are texts by now: this line decides how fast JSON is read
             values = [*map(get, names)]
             if are_texts(map(type, values)):

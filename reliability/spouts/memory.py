@@ -79,10 +79,8 @@ class MemorySpout(Spout):
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Put the next `take` rows of each partition into a batch, until none is left."""
-        rows = only(MemorySlice, items)
-        partitions = [
-            [row for row in rows if row.partition == p] for p in range(len(self.partitions))
-        ]
+        rows, numbers = only(MemorySlice, items), range(len(self.partitions))
+        partitions = [[row for row in rows if row.partition == number] for number in numbers]
         longest = max(map(len, partitions), default=0)
         return [
             tuple(row for part in partitions for row in part[first : first + self.take])
@@ -90,7 +88,6 @@ class MemorySpout(Spout):
         ]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Fold the tuple ids of a batch."""
         return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
 
     def verify(self, meta: BatchMeta) -> None:

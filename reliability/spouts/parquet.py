@@ -94,7 +94,7 @@ class Parquet(FileFormat):
 
         :raises FileRefused: the policy has no exact type for a column, or a name differs in case
         """
-        merged = _Merged.of(schema, self.drift)
+        merged = _Merged(schema, self.drift)
         for item in one_per_file(files):
             if violations := merged.add(item):
                 raise self._refusal(item, schema, violations)
@@ -120,12 +120,10 @@ class Parquet(FileFormat):
         """Say, in a line for each file that differs from the schema, in what it does."""
         if self.drift == REFUSE:
             return None
-        declared = declared_in(schema)
-        differences = [
-            difference(item.columns, declared, locate(item.path), _SCHEMA, in_order=True)
-            for item in one_per_file(files)
-        ]
-        return [f"drift={self.drift!r}: {why}" for why in differences if why]
+        declared, own = declared_in(schema), f"drift={self.drift!r}"
+        each = ((item.columns, locate(item.path)) for item in one_per_file(files))
+        differences = (difference(c, declared, here, _SCHEMA, in_order=True) for c, here in each)
+        return [f"{own}: {why}" for why in differences if why]
 
     def _refusal(self, item: FileItem, schema: str, violations: Sequence[str]) -> FileRefused:
         what = f"{'; '.join(violations)}: drift={self.drift!r} refuses that"
@@ -170,8 +168,7 @@ def _difference(item: FileItem, other: FileItem) -> str:
 
 
 def _check_equal(item: FileItem, schema: str) -> None:
-    declared = read_ddl(schema)
-    if declared is None:
+    if (declared := read_ddl(schema)) is None:
         return
     own, here = in_spark(item.columns), locate(item.path)
     if why := difference(own, declared, here, _SCHEMA, in_order=True):
@@ -195,55 +192,41 @@ def _reads(item: FileItem, schema: str, drift: str) -> bool:
         Parquet(drift=drift).check_schema(schema)
     except InvalidDefinition:
         return False
-    return not _Merged.of(schema, drift).add(item)
+    return not _Merged(schema, drift).add(item)
 
 
-@dataclass
 class _Merged:
     """The columns of a batch, while its files are looked at one after the other.
 
-    :param types: name -> type, and which file or schema it comes from
-    :param keeps: whether columns may be wider or more than the declared ones
-    :param spelled: name in lower case -> name
-    :param declared: the names of the schema in lower case
+    :ivar types: name -> type, and which file or schema it comes from
     """
 
-    types: dict[str, tuple[str, str]]
-    keeps: bool
-    spelled: dict[str, str]
-    declared: frozenset[str]
-
-    @classmethod
-    def of(cls, schema: str, drift: str) -> _Merged:
-        declared = declared_in(schema)
-        spelled = {name.lower(): name for name, _ in declared}
-        return cls(
-            types={name: (type_, _SCHEMA) for name, type_ in declared},
-            keeps=drift == WIDEN,
-            spelled=spelled,
-            declared=frozenset(spelled),
-        )
+    def __init__(self, schema: str, drift: str) -> None:
+        self._keeps = drift == WIDEN  # columns may be wider or more than the declared ones
+        self.types = {name: (type_, _SCHEMA) for name, type_ in declared_in(schema)}
+        self._spelled = {name.lower(): name for name in self.types}
+        self._declared = frozenset(self._spelled)
 
     def add(self, item: FileItem) -> list[str]:
         """Take up a file's columns; return what is against the policy."""
         here = locate(item.path)
-        if self.declared.isdisjoint(name.lower() for name, _ in item.columns):
+        if self._declared.isdisjoint(name.lower() for name, _ in item.columns):
             return [f"{here} has none of the columns of {_SCHEMA}"]
         violations = [self._add(name, type_, here) for name, type_ in item.columns]
         return [text for text in violations if text]
 
     def _add(self, name: str, type_: str, here: str) -> str:
-        known = self.spelled.get(name.lower())
+        known = self._spelled.get(name.lower())
         if known is None:
-            if self.keeps:
+            if self._keeps:
                 self.types[name] = (type_, here)
-                self.spelled[name.lower()] = name
+                self._spelled[name.lower()] = name
             return ""
         other, where = self.types[known]
         if known != name:
             return f"column {name} in {here} is {known} in {where}"
         common = common_type(other, type_)
-        if common is None or (common != other and not self.keeps):
+        if common is None or (common != other and not self._keeps):
             return f"column {name} is {type_} in {here}, and {other} in {where}"
         if common != other:
             self.types[name] = (common, here)

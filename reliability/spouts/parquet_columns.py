@@ -165,9 +165,8 @@ def _leaves(footer: pq.FileMetaData) -> Sequence[Any]:
     return [footer.schema.column(number) for number in range(footer.num_columns)]
 
 
-def _logical(leaf: Any) -> dict[str, Any]:
-    logical: dict[str, Any] = json.loads(leaf.logical_type.to_json())
-    return logical
+def _logical(leaf: Any) -> Any:
+    return json.loads(leaf.logical_type.to_json())
 
 
 def _spark_type(leaf: Any) -> str:

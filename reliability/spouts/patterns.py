@@ -15,8 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from fnmatch import translate
-from functools import lru_cache
+from fnmatch import fnmatchcase
 
 from reliability.core.errors import InvalidDefinition
 from reliability.core.spout import Interval
@@ -132,7 +131,7 @@ def fits(part: str, name: str) -> bool:
         return False
     if name.endswith(_COPYING) and not part.endswith(_COPYING):
         return False
-    return _compiled(part).match(name) is not None
+    return fnmatchcase(name, part)
 
 
 def matches(parts: Sequence[str], names: Sequence[str]) -> bool:
@@ -167,8 +166,3 @@ def asks_for_files(parts: Sequence[str]) -> bool:
 
 def _starts_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-@lru_cache(maxsize=256)
-def _compiled(part: str) -> re.Pattern[str]:
-    return re.compile(translate(part))

@@ -51,10 +51,6 @@ class ReadRecords:
     names: Sequence[str]
     types: Sequence[pa.DataType]
 
-    @property
-    def width(self) -> int:
-        return len(self.names)
-
     def __call__(self, ordinals: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the files with these ordinals."""
         for batch in ordinals:
@@ -68,7 +64,7 @@ class ReadRecords:
         first = 0
         if isinstance(self.text, Csv) and not self.text.lenient:
             try:
-                for values in read_blocks(self.paths[ordinal], self.text, self.width):
+                for values in read_blocks(self.paths[ordinal], self.text, len(self.names)):
                     yield self._as_arrow(ordinal, first, values, Records())
                     first += len(values[0])
                 return
@@ -80,7 +76,7 @@ class ReadRecords:
 
     def _read_by_python(self, path: str, first: int) -> Iterator[Records]:
         """Yield the records of a file from the first that is wanted on."""
-        text, width = self.text, self.width
+        text, width = self.text, len(self.names)
         is_json = isinstance(text, JsonLines)
         row_of = row_reader(self.names, self.types, lenient=text.lenient)
         some = Records()
@@ -131,9 +127,7 @@ class ReadRecords:
         """Return numbered rows with these values, and with what else is known of the records."""
         count = len(values[0])
         none = pa.nulls(count, pa.string())
-        lines = pa.nulls(count, pa.int64())
-        if records.lines:
-            lines = pa.array(records.lines, pa.int64())
+        lines = pa.array(records.lines, pa.int64()) if records.lines else none.cast(pa.int64())
         texts = pa.array(records.texts, pa.string()) if records.texts else none
         wrong = [none, none]
         if records.wrong:
@@ -147,7 +141,7 @@ class ReadRecords:
             texts,
             *values,
         ]
-        return pa.RecordBatch.from_arrays(columns, names=names_of(self.width))
+        return pa.RecordBatch.from_arrays(columns, names=names_of(len(self.names)))
 
 
 def check_header(path: str, text: Csv, names: Sequence[str]) -> None:
@@ -166,12 +160,5 @@ def check_header(path: str, text: Csv, names: Sequence[str]) -> None:
 
 def names_of(width: int) -> list[str]:
     """Return the names of the columns that ReadRecords yields."""
-    return [
-        "_ordinal",
-        "_row",
-        "_line",
-        "_reason",
-        "_why",
-        "_record",
-        *(f"t{n}" for n in range(width)),
-    ]
+    known = ["_ordinal", "_row", "_line", "_reason", "_why", "_record"]
+    return [*known, *(f"t{n}" for n in range(width))]

@@ -135,10 +135,13 @@ class SourceTable:
         """
         with self.transaction() as tx:
             tx.run("isolate_source")
+            is_settled: sql.Composable = sql.SQL("true")
             if lag is None:
                 tx.run(self._compose("settle_source"))
+            else:
+                is_settled = self._compose("older_than_lag", column=_identifier(lag[0]))
             row = tx.one(
-                self._compose("source_keys", is_settled=self._is_settled(lag)),
+                self._compose("source_keys", is_settled=is_settled),
                 txids=list(known),
                 parts=list(known.values()),
                 lag_seconds=lag[1] if lag else 0,
@@ -148,11 +151,6 @@ class SourceTable:
             batches = [write_ranges(piece) for piece in pieces]
             folds = [(keys, self._fold(tx, keys)) for keys in batches]
             return folds, row["changed"]
-
-    def _is_settled(self, lag: tuple[str, int] | None) -> sql.Composable:
-        if lag is None:
-            return sql.SQL("true")
-        return self._compose("older_than_lag", column=_identifier(lag[0]))
 
     def fold(self, keys: str) -> Fold:
         """Return the fold of the tuple ids of the rows that now have these keys."""
@@ -206,10 +204,10 @@ class SourceTable:
             try:
                 yield connection
             except ReliabilityError as error:
-                grant = (
-                    "; GRANT SELECT on it to the role" if isinstance(error, RightMissing) else ""
-                )
-                raise TableUnreadable(f"table {self.name}: {error.what}{grant}") from error
+                what = f"table {self.name}: {error.what}"
+                if isinstance(error, RightMissing):
+                    what += "; GRANT SELECT on it to the role"
+                raise TableUnreadable(what) from error
 
 
 def _identifier(*name: str) -> sql.Composable:

@@ -156,15 +156,13 @@ class TableSpout(Spout):
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return those keys of a batch that exist now, with their fold."""
-        items = [self._refresh(item) for item in only(TableKeys, meta.items)]
+        now = [
+            (item, *self.source_table.present(item.keys)) for item in only(TableKeys, meta.items)
+        ]
+        items = [replace(i, keys=keys, rows=fold.count, xor=fold.xor) for i, keys, fold in now]
         return [item for item in items if item.rows]
 
-    def _refresh(self, item: TableKeys) -> TableKeys:
-        keys, fold = self.source_table.present(item.keys)
-        return replace(item, keys=keys, rows=fold.count, xor=fold.xor)
-
     def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
-        """Return the table, with the rows of the items."""
         return [self.source_table.dataset(sum(item.rows for item in items))]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:

@@ -111,14 +111,9 @@ class TextFormat(FileFormat):
                 f"{locate(path)} cannot be read as {self.name}: {error}",
                 remedy="correct the file at the source, or rename it; nothing was allocated.",
             ) from error
-        item = FileItem(
-            path=path,
-            **info._asdict(),
-            rows=rows,
-            is_text=True,
-            is_numbered=not self.counted,
-        )
-        return item, None
+        is_numbered = not self.counted
+        known = info._asdict()
+        return FileItem(path=path, **known, rows=rows, is_text=True, is_numbered=is_numbered), None
 
     def records(self, lines: Iterable[str]) -> Iterator[Record]:
         """Yield line, fields, text and, if it cannot be read, why, of each but the header."""
@@ -215,7 +210,4 @@ def _as_spark_reads(lines: Iterable[str], text: TextFormat) -> Iterable[str]:
 
 def _end_of(line: str) -> str:
     """Return the line end of a line; the last line of a file may have none."""
-    end = line[-2:]
-    if end == "\r\n":
-        return end
-    return end[-1:] if end[-1:] in ("\n", "\r") else ""
+    return next((end for end in ("\r\n", "\n", "\r") if line.endswith(end)), "")

@@ -58,8 +58,12 @@ def text_frame(
     if text.lenient:
         check_told(schema.names)  # Spark reads more schemas than the spout can
     paths = [locate(path) for path in ordinals(meta.items)]
-    converted = _convert(_read(spark, text, schema, paths), schema, text)
-    return _accounted(converted, schema, text, paths)
+    read, is_base64 = _read(spark, text, schema, paths), isinstance(text, JsonLines)
+    # each column's value as c0, c1, ...; NULL if its text does not fit its type
+    values = {
+        f"c{n}": typed(read[f"t{n}"], f.dataType, is_base64=is_base64) for n, f in enumerate(schema)
+    }
+    return _accounted(read.withColumns(values), schema, text, paths)
 
 
 # --- records that Python numbers -----------------------------------------------------------------
@@ -91,33 +95,21 @@ def _arrow_type(type_: DataType) -> pa.DataType:
             return pa.string()
 
 
-def _convert(values: DataFrame, schema: StructType, text: TextFormat) -> DataFrame:
-    """Add each column's value as c0, c1, ...; NULL if its text does not fit its type."""
-    is_base64 = isinstance(text, JsonLines)
-    return values.withColumns(
-        {
-            f"c{n}": typed(values[f"t{n}"], f.dataType, is_base64=is_base64)
-            for n, f in enumerate(schema)
-        }
-    )
-
-
 def _accounted(
     converted: DataFrame, schema: StructType, text: TextFormat, paths: Sequence[str]
 ) -> DataFrame:
+    fields, shown = [*enumerate(schema)], not text.lenient
     misfits = [
-        misfit(converted[f"t{n}"], converted[f"c{n}"], f.dataType, f.name, shown=not text.lenient)
-        for n, f in enumerate(schema)
+        misfit(converted[f"t{n}"], converted[f"c{n}"], f.dataType, f.name, shown=shown)
+        for n, f in fields
     ]
     why = F.coalesce("_why", *misfits)
     path = F.element_at(F.array(*map(F.lit, paths)), F.col("_ordinal") + 1)
-    columns = [F.col(f"c{n}").alias(f.name) for n, f in enumerate(schema)]
+    columns = [F.col(f"c{n}").alias(f.name) for n, f in fields]
     row: Column = F.col("_row")
     if text.lenient:
         if text.mask_malformed:
-            columns = [
-                F.when(why.isNull(), F.col(f"c{n}")).alias(f.name) for n, f in enumerate(schema)
-            ]
+            columns = [F.when(why.isNull(), F.col(f"c{n}")).alias(f.name) for n, f in fields]
         columns.append(F.when(why.isNotNull(), _told(why, text.mask_malformed)).alias(MALFORMED))
     else:
         # the id of a row needs all its values: one that no state uses must be valid too

@@ -115,22 +115,19 @@ def set_malformed_aside(batch: DataFrame) -> DataFrame:
     mark = f"{_MARK_OF_INPUT}malformed"
     leaving, staying = _parted(batch, why.isNotNull(), mark)
     rows = leaving.select(*reasons, "*", why.getField("reason").alias(_REASON)).drop(MALFORMED)
-    _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(rows, ())))
+    _calls().append(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(rows, ())))
     return staying.drop(MALFORMED)
 
 
 def set_unstorable_aside(frame: DataFrame, state: State) -> DataFrame:
-    """Put the rows of a state's frame into the quarantine that it cannot store.
-
-    :param frame: it has the columns `_x` and `_n`
-    """
+    """Put the rows of a state's frame into the quarantine that it cannot store."""
     why = unstorable(frame, state)
     if why is None:
         return frame
     with_reason = frame.withColumn(_REASON, F.concat(F.lit(f"{INVALID_VALUE}: "), why))
     mark = _next_mark()
     leaving, staying = _parted(with_reason, F.col(_REASON).isNotNull(), mark)
-    _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(leaving, ())))
+    _calls().append(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(leaving, ())))
     return staying.drop(_REASON)
 
 
@@ -153,19 +150,14 @@ def fan_out(frame: DataFrame, column: str) -> DataFrame:
     mark = _next_mark()
     place, element = f"{mark}_place", f"{mark}_element"
     marked = show_accounting(filled).withColumn(mark, F.size(array))
-    _note(Noted(mark, Kind.FANNED_OUT, column, marked.select(*_added(mark))))
+    # Rows that are added count less than 0. Each element counts as many rows as its tuple: more
+    # than one if rows were aggregated before.
+    count = F.coalesce("_n", F.lit(1)) * (1 - F.col(mark))
+    added = marked.select(F.lit(0).cast("bigint").alias("_x"), count.cast("bigint").alias("_n"))
+    _calls().append(Noted(mark, Kind.FANNED_OUT, column, added))
     rows = marked.select("*", F.posexplode(array).alias(place, element))
     rows = rows.withColumns({"_x": _id_in_tree(mark, place), name: F.col(element)})
     return hide_accounting(rows.drop(mark, place, element))
-
-
-def _added(size: str) -> list[Column]:
-    """Return the accounting of the rows that are added: the count is less than 0.
-
-    Each element counts as many rows as its tuple: more than one if rows were aggregated before.
-    """
-    count = F.coalesce("_n", F.lit(1)) * (1 - F.col(size))
-    return [F.lit(0).cast("bigint").alias("_x"), count.cast("bigint").alias("_n")]
 
 
 def _id_in_tree(size: str, place: str) -> Column:
@@ -182,10 +174,7 @@ def _id_in_tree(size: str, place: str) -> Column:
 def used_calls(
     calls: Sequence[Noted], frames: Iterable[DataFrame]
 ) -> tuple[list[Noted], list[Noted]]:
-    """Return the calls that are on the way to a frame, and the others, which set nothing aside.
-
-    :param frames: those of the states, with `_x` and `_n`
-    """
+    """Return the calls that are on the way to a state's frame, and the others."""
     marks = [call.mark for call in calls]
     used = {mark for frame in frames for mark in marks_of(frame, marks)}
     unused = [call for call in calls if call.mark not in used]
@@ -293,11 +282,7 @@ def mark_of(state: str) -> str:
 
 
 def on_the_way(frame: DataFrame, set_aside: Mapping[str, Sequence[SetAside]]) -> list[SetAside]:
-    """Return what was set aside on the way to a frame, one for each kind and reason.
-
-    :param frame: it has the columns `_x` and `_n`
-    :param set_aside: by mark
-    """
+    """Return what was set aside, by mark, on the way to a frame, one for each kind and reason."""
     marks = marks_of(frame, list(set_aside))
     return combined(aside for mark in sorted(marks) for aside in set_aside[mark])
 
@@ -383,7 +368,7 @@ def _without(
     leaving, staying = _parted(shown, F.coalesce(leaves, F.lit(False)), mark)
     if kind is Kind.QUARANTINED:
         leaving = quarantined_rows(leaving, mask)
-    _note(Noted(mark, kind, text, leaving))
+    _calls().append(Noted(mark, kind, text, leaving))
     return hide_accounting(staying)
 
 
@@ -400,10 +385,6 @@ def _next_mark() -> str:
     """Return a mark that no other call of this process has: `check` has steps in one plan."""
     _calls()
     return f"{_MARK}{next(_numbers)}"
-
-
-def _note(noted: Noted) -> None:
-    _calls().append(noted)
 
 
 def _calls() -> list[Noted]:

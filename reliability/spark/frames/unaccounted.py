@@ -45,8 +45,8 @@ def check_arrived(
     """Raise RowsUnaccounted, with examples, unless all rows of the batch are accounted for.
 
     :param accounted: what was staged for the state, and set aside on the way to it
-    :param batch: with `_x` and `_n`; None if the step read staged rows
-    :param arrived: the state's frame, with `_x` and `_n`
+    :param batch: None if the step read staged rows
+    :param arrived: the state's frame
     :param calls: those that have set rows aside, on the way to it or not
     """
     try:
@@ -61,10 +61,7 @@ def check_arrived(
 def _explained(
     what: str, lacking: Fold, arrived: DataFrame, calls: Sequence[Noted]
 ) -> RowsUnaccounted:
-    """Return the error with what may have lost or doubled the rows, and what to write.
-
-    :param lacking: what was emitted, without what the state has, and what was set aside for it
-    """
+    """Return the error with what may have lost or doubled the rows, and what to write."""
     try:
         reasons = cut_off(arrived, lacking, calls)
     except Exception as error:  # it must not hide that rows are lacking
@@ -74,10 +71,8 @@ def _explained(
         reasons = []
     if reasons:
         named = ", ".join(map(repr, reasons))
-        return RowsUnaccounted(
-            f"{what}; these rows were set aside for {named}, and the frame no longer shows that",
-            remedy=_CUT_OFF,
-        )
+        what = f"{what}; these rows were set aside for {named}, and the frame no longer shows that"
+        return RowsUnaccounted(what, remedy=_CUT_OFF)
     return RowsUnaccounted("; ".join([what, *likely_mistakes(arrived)]))
 
 

@@ -24,19 +24,16 @@ _LOWER = 28
 
 
 def aggregates(columns: Sequence[Column], types: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> SQL over the rows of a key, from which `with_sums` makes the columns.
-
-    :param columns: of a state
-    :param types: of the frame's columns
-    """
+    """Return name -> SQL over the rows of a key, from which `with_sums` makes a state's columns."""
     expressions: dict[str, str] = {}
     for column in columns:
         type_, value = types.get(column.sums), quoted(column.sums)
         if (scale := _scale_if_large(type_)) is not None:
             expressions |= _sums_of_parts(column.name, value, scale)
+        elif type_ == "bigint":
+            expressions[column.name] = _sum_of_bigints(value, column)
         else:
-            is_bigint = type_ == "bigint"
-            expressions[column.name] = _sum_of_bigints(value, column) if is_bigint else column.spark
+            expressions[column.name] = column.spark
     return expressions
 
 
