@@ -54,10 +54,7 @@ def check_acked(sinks: Sequence[Sink]) -> None:
 
 
 def check_accounting(
-    emitted: Fold,
-    sinks: Sequence[Sink],
-    staged: dict[str, Fold],
-    verdict: Verdict = Verdict.EXACT,
+    emitted: Fold, sinks: Sequence[Sink], staged: dict[str, Fold], verdict: Verdict = Verdict.EXACT
 ) -> None:
     """Raise RowsUnaccounted unless emitted = acked = staged + set aside, for every sink (V1, V8).
 

@@ -53,7 +53,6 @@ class Grant(StatementKey):
         return self.attempt.attempt_id
 
     def keys(self) -> list[str]:
-        """Return the names of the parameters."""
         return ["topology", "txid", "attempt_id", "nonce"]
 
     def __str__(self) -> str:

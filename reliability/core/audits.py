@@ -171,7 +171,6 @@ def not_null(*columns: str, of: str = "contribution", severity: str = "error") -
 
     :param of: "contribution" or "table"
     :param severity: "error", or "warn" to record violations only
-    :raises InvalidDefinition: a word is not known, or there is no column
     """
     return NotNull(*_named("not_null", columns, of, Of.CONTRIBUTION, severity), columns)
 
@@ -188,7 +187,6 @@ def in_range(
 
     :param of: "contribution" or "table"
     :param severity: "error", or "warn" to record violations only
-    :raises InvalidDefinition: a word is not known, or there is no bound
     """
     for bound in (least, most):
         if isinstance(bound, bool) or not isinstance(bound, Bound | None):
@@ -206,7 +204,6 @@ def unique(*columns: str, of: str = "table", severity: str = "error") -> Audit:
 
     :param of: "table" or "contribution"
     :param severity: "error", or "warn" to record violations only
-    :raises InvalidDefinition: a word is not known, or there is no column
     """
     return Unique(*_named("unique", columns, of, Of.TABLE, severity), columns)
 
@@ -218,7 +215,6 @@ def references(column: str, to: str, *, of: str = "contribution", severity: str 
     :param of: "contribution" or "table"; of another state of the topology, "table" also sees what
         the same txid adds to it
     :param severity: "error", or "warn" to record violations only
-    :raises InvalidDefinition: a word is not known, or `to` names no column of a table
     """
     parts = to.split(".")
     if len(parts) not in (2, 3) or not all(parts):
@@ -241,7 +237,6 @@ def audit(name: str, sql: str, *, severity: str = "error") -> Audit:
 
     :param name: what it is called in errors and in the ledger
     :param severity: "error", or "warn" to record violations only
-    :raises InvalidDefinition: a word is not known, or the query names neither rows, or both
     """
     places = [place for place in (CONTRIBUTION_PLACE, TABLE_PLACE) if place in sql]
     if len(places) != 1:

@@ -66,7 +66,6 @@ class CheckpointState:
 
     @property
     def is_at_rest(self) -> bool:
-        """Say whether no checkpoint is in progress, so that the next may begin."""
         return self.phase is Phase.COMMITTED
 
     @property

@@ -69,7 +69,6 @@ class CombinerAggregator(ABC):
         """Return the stored columns of the value called `name`; the first is the value."""
 
     def reads(self) -> set[str]:
-        """Return the columns of the frame that it reads."""
         return {getattr(self, "column", None) or ""} - {""}
 
     def definition(self) -> dict[str, Any]:

@@ -102,7 +102,6 @@ class Work:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Work:
-        """Read what `to_json` wrote."""
         return cls(
             goal=Goal(data["goal"]),
             task=data["task"],

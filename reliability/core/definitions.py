@@ -118,7 +118,6 @@ class Topology:
         return Work(goal=goal, task=task, steps=needed, other_steps=others)
 
     def step_of(self, state: str) -> str:
-        """Return the name of the step that feeds a state."""
         return next(step.name for step in self.steps if state in step.feeds)
 
     def most_quarantined(self, emitted: int) -> int:
@@ -137,7 +136,6 @@ class Topology:
 
     @property
     def replay_window(self) -> int:
-        """Return how many replays may be processed at once."""
         given = self.max_replay_pending
         return self.max_spout_pending if given is None else given
 

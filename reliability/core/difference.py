@@ -116,7 +116,6 @@ class Difference:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Difference:
-        """Read what `to_json` wrote."""
         moved = {name: Decimal(str(by)) for name, by in data["moved"].items()}
         by_hand = data.get("by_hand")
         if by_hand is not None and not isinstance(by_hand, ByHand):
@@ -124,5 +123,4 @@ class Difference:
         return cls(**{**data, "moved": moved, "by_hand": by_hand})
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {**asdict(self), "moved": {name: str(by) for name, by in self.moved.items()}}

@@ -38,7 +38,6 @@ class Fold:
 
     @classmethod
     def of(cls, folds: Iterable[Fold]) -> Fold:
-        """Combine folds."""
         total = cls()
         for fold in folds:
             total = total + fold

@@ -42,9 +42,8 @@ class Step:
         object.__setattr__(self, "types", as_spark_writes(self.types))
 
     def types_of(self, state: str) -> dict[str, str]:
-        """Return the declared types of the columns of one state."""
-        split = [(name.partition("."), type_) for name, type_ in self.types.items()]
-        return {column: type_ for (of, _, column), type_ in split if of == state}
+        own = f"{state}."
+        return {n.removeprefix(own): t for n, t in self.types.items() if n.startswith(own)}
 
 
 def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tuple[Step, ...]:

@@ -29,11 +29,8 @@ def write_ranges(ranges: Iterable[tuple[int, int]]) -> str:
     >>> write_ranges([(1, 4), (7, 9)]), write_ranges([]), write_ranges([(7, 2**63)])
     ('{[1,4),[7,9)}', '{}', '{[7,)}')
     """
-    return "{" + ",".join(f"[{first},{_end(last)})" for first, last in ranges) + "}"
-
-
-def _end(last: int) -> str:
-    return "" if last == BEHIND_ALL else str(last)
+    ends = ((first, "" if last == BEHIND_ALL else last) for first, last in ranges)
+    return "{" + ",".join(f"[{first},{end})" for first, end in ends) + "}"
 
 
 def cut_ranges(ranges: Ranges, most: int) -> list[Ranges]:

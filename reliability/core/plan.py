@@ -132,12 +132,9 @@ class PlannedChange(StatementKey):
     @property
     def attempt(self) -> TransactionAttempt | None:
         """Return the attempt that it commits; None for a rollback or a repair."""
-        if self.attempt_id is None:
-            return None
-        return TransactionAttempt(self.txid, self.attempt_id)
+        return None if self.attempt_id is None else TransactionAttempt(self.txid, self.attempt_id)
 
     def of_state(self, state: str) -> PlannedChange:
-        """Return the change of one state."""
         return replace(self, state=state)
 
 

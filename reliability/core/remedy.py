@@ -51,7 +51,6 @@ class Remedy:
         return cls(text.replace("{", "{{").replace("}", "}}"))
 
     def about(self, **names: object) -> Remedy:
-        """Return it with what some of its fields stand for."""
         return replace(self, names={**names, **self.names})
 
     def then(self, text: str) -> Remedy:

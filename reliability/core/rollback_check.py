@@ -85,12 +85,10 @@ def drop_refusal(decided: Plan, to_txid: int) -> str | None:
     'txid 7 is decided and cannot be committed: roll back to txid 6 or earlier'
     """
     for change in decided:
-        txid, has_attempt = change.txid, change.attempt is not None
+        txid = change.txid
         if change.kind is ChangeKind.ROLLBACK and to_txid > txid:
             return f"a rollback to txid {txid} is decided: roll back to it or earlier"
-        if has_attempt and to_txid >= txid:
-            return (
-                f"txid {txid} is decided and cannot be committed: "
-                f"roll back to txid {txid - 1} or earlier"
-            )
+        if change.attempt is not None and to_txid >= txid:
+            why = f"txid {txid} is decided and cannot be committed"
+            return f"{why}: roll back to txid {txid - 1} or earlier"
     return None

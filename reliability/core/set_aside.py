@@ -5,6 +5,7 @@ For every state, emitted = staged + dropped + quarantined - added by a fan-out.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -105,10 +106,9 @@ def check_told(names: Iterable[str]) -> None:
 
 def combined(set_aside: Iterable[SetAside]) -> list[SetAside]:
     """Return one for each kind and reason, without those of no rows."""
-    folds: dict[tuple[Kind, str], Fold] = {}
+    folds: defaultdict[tuple[Kind, str], Fold] = defaultdict(Fold)
     for aside in set_aside:
-        key = (aside.kind, aside.reason)
-        folds[key] = folds.get(key, Fold()) + aside.fold
+        folds[aside.kind, aside.reason] += aside.fold
     return [SetAside(*key, fold) for key, fold in folds.items() if fold != Fold()]
 
 

@@ -141,7 +141,6 @@ _ITEM_TYPES: dict[str, type[SourceItem]] = {}
 
 
 def only(item_type: type[_Item], items: Iterable[SourceItem]) -> list[_Item]:
-    """Return the items of a class, with its type."""
     return [item for item in items if isinstance(item, item_type)]
 
 
@@ -193,7 +192,6 @@ def read_parts(items: Sequence[Mapping[str, Any]]) -> tuple[ItemPart, ...]:
 
 
 def verdict_of(items: Iterable[SourceItem | ItemPart]) -> Verdict:
-    """Return COUNTED if any item has no row index."""
     return Verdict.COUNTED if any(item.is_counted for item in items) else Verdict.EXACT
 
 

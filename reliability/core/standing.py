@@ -38,7 +38,6 @@ class Standing:
         return self.position.curr_txid
 
     def snapshot(self, txid: int) -> Snapshot:
-        """Return the snapshot of one txid."""
         blocked = self.blocked if self.blocked and self.blocked.txid < txid else None
         return Snapshot(
             txid=txid,

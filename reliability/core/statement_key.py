@@ -19,7 +19,6 @@ class StatementKey:
     __slots__ = ()
 
     def keys(self) -> list[str]:
-        """Return the names of the parameters."""
         return [field.name for field in fields(self)]  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Any:

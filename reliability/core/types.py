@@ -65,23 +65,25 @@ _WIDER: dict[str, tuple[str, ...]] = {
 
 
 class _Type(NamedTuple):
-    base: str
-    precision: int | None
-    scale: int | None
-    is_array: bool
+    """A type in parts; `base` is empty if it is not supported."""
+
+    base: str = ""
+    precision: int | None = None
+    scale: int | None = None
+    is_array: bool = False
 
 
-def _parse(postgres_type: str) -> _Type | None:
+def _parse(postgres_type: str) -> _Type:
     match = _TYPE.fullmatch(postgres_type)
     if match is None:
-        return None
+        return _Type()
     base, precision, scale, brackets = match.groups()
     base = _SHORT.get(base, base)
     # COPY silently truncates values that are too long for timestamptz(3) or varchar(10).
     if base not in _FITTING or (precision and base != "numeric"):
-        return None
+        return _Type()
     if brackets and base in _WITHOUT_ARRAYS:
-        return None
+        return _Type()
     digits = int(precision) if precision else None
     return _Type(base, digits, None if digits is None else int(scale or 0), bool(brackets))
 
@@ -94,7 +96,7 @@ def is_supported(postgres_type: str) -> bool:
     >>> is_supported("text[]"), is_supported("text[][]"), is_supported("timestamptz(3)")
     (True, False, False)
     """
-    return _parse(postgres_type) is not None
+    return bool(_parse(postgres_type).base)
 
 
 def canonical(postgres_type: str) -> str:
@@ -104,7 +106,7 @@ def canonical(postgres_type: str) -> str:
     ('numeric(14,0)', 'timestamp with time zone[]')
     """
     parsed = _parse(postgres_type)
-    if parsed is None:
+    if not parsed.base:
         return postgres_type
     digits = "" if parsed.precision is None else f"({parsed.precision},{parsed.scale})"
     return parsed.base + digits + ("[]" if parsed.is_array else "")
@@ -117,7 +119,6 @@ def base_type(postgres_type: str) -> tuple[str, bool]:
     (('numeric', True), ('timestamp with time zone', False))
     """
     parsed = _parse(postgres_type)
-    assert parsed is not None, postgres_type
     return parsed.base, parsed.is_array
 
 
@@ -140,8 +141,6 @@ def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bo
     (False, True)
     """
     parsed = _parse(postgres_type)
-    if parsed is None:
-        return False
     if parsed.is_array:
         element = spark_type.removeprefix("array<").removesuffix(">")
         return spark_type.startswith("array<") and fits(element, postgres_type.removesuffix("[]"))
@@ -149,7 +148,8 @@ def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bo
         return parsed.scale is None or digits[1] <= parsed.scale
     if is_carried and spark_type == "string" and parsed.base == "numeric":
         return True
-    return spark_type in _FITTING[parsed.base] or is_written_as_json(spark_type, postgres_type)
+    fitting = _FITTING.get(parsed.base, ())
+    return spark_type in fitting or is_written_as_json(spark_type, postgres_type)
 
 
 def digits_of(spark_type: str) -> tuple[int, int] | None:
@@ -177,7 +177,6 @@ def numeric_form(postgres_type: str) -> str:
     (True, False)
     """
     parsed = _parse(postgres_type)
-    assert parsed is not None
     if parsed.precision is None:
         return r"[+-]?[0-9]+(?:\.[0-9]+)?|NaN|[+-]?Infinity"
     scale = parsed.scale or 0
@@ -197,7 +196,7 @@ def read_as(postgres_type: str) -> str:
     ('decimal(38,18)', 'decimal(5,5)', 'string')
     """
     parsed = _parse(postgres_type)
-    if parsed is None or parsed.is_array or parsed.base in ("bytea", "uuid", "jsonb"):
+    if parsed.is_array or parsed.base in ("", "bytea", "uuid", "jsonb"):
         return "string"
     if parsed.base == "numeric":
         # For a plain numeric, Spark's 38 digits are split: 20 before the point, 18 after it.
@@ -251,7 +250,7 @@ def is_exact(postgres_type: str) -> bool:
     removes; but Spark's decimals have no NaN, so staged sums are exact.
     """
     parsed = _parse(postgres_type)
-    return parsed is not None and parsed.base in _EXACT and not parsed.is_array
+    return parsed.base in _EXACT and not parsed.is_array
 
 
 def greatest_of(postgres_type: str) -> str | None:
@@ -264,7 +263,6 @@ def greatest_of(postgres_type: str) -> str | None:
     >>> greatest_of("numeric")
     """
     parsed = _parse(postgres_type)
-    assert parsed is not None
     if parsed.base == "bigint":
         return str(2**63 - 1)
     if parsed.precision is None:
@@ -279,9 +277,7 @@ def whole_digits(postgres_type: str) -> int | None:
     (12, -3, None)
     """
     parsed = _parse(postgres_type)
-    if parsed is None or parsed.precision is None:
-        return None
-    return parsed.precision - (parsed.scale or 0)
+    return None if parsed.precision is None else parsed.precision - (parsed.scale or 0)
 
 
 def is_ordered_alike(postgres_type: str) -> bool:
@@ -294,8 +290,7 @@ def is_ordered_alike(postgres_type: str) -> bool:
     (True, True, False)
     """
     parsed = _parse(postgres_type)
-    unlike = ("uuid", *_WITHOUT_ARRAYS)
-    return parsed is not None and not parsed.is_array and parsed.base not in unlike
+    return not parsed.is_array and parsed.base not in ("", "uuid", *_WITHOUT_ARRAYS)
 
 
 def in_order(term: str, postgres_type: str) -> str:
@@ -304,9 +299,7 @@ def in_order(term: str, postgres_type: str) -> str:
     With the database's own collation, 'a' < 'B' could hold in one system and not in the other: the
     result would depend on how rows were cut into batches.
     """
-    parsed = _parse(postgres_type)
-    is_text = parsed is not None and parsed.base in _TEXTS
-    return f'{term} COLLATE "C"' if is_text else term
+    return f'{term} COLLATE "C"' if _parse(postgres_type).base in _TEXTS else term
 
 
 def widens(old: str, new: str) -> bool:
@@ -323,7 +316,7 @@ def widens(old: str, new: str) -> bool:
     (False, True)
     """
     one, other = _parse(old), _parse(new)
-    if one is None or other is None or one.is_array != other.is_array:
+    if not one.base or one.is_array != other.is_array:
         return False
     if one.base == other.base == "numeric":
         return other.precision is None or (

@@ -66,12 +66,6 @@ class WaitReason:
         return is_in_order and bool(self.behind) and self.behind[-1] == txid - 1
 
     def __str__(self) -> str:
-        return self.what.text.format(
-            behind=_names(self.behind), most=self.most, detail=printable(self.detail)
-        )
-
-
-def _names(txids: Sequence[int]) -> str:
-    if len(txids) > _NAMED:
-        return format_txids(txids)
-    return ", ".join(map(str, txids))
+        is_long = len(self.behind) > _NAMED
+        behind = format_txids(self.behind) if is_long else ", ".join(map(str, self.behind))
+        return self.what.text.format(behind=behind, most=self.most, detail=printable(self.detail))

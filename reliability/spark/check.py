@@ -226,7 +226,6 @@ class _Check:
                 self.checked.states.append(self._check_state(state, frame))
 
     def _staged(self, name: str, declared: Mapping[str, str]) -> DataFrame:
-        """Return what a later step reads of a state."""
         state = next(state for state in self.topology.states if state.name == name)
         types = stored_state(self.topology.name, state).column_types()
         read = {name: read_as(type_) for name, type_ in types.items()} | {**declared}

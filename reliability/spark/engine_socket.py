@@ -28,7 +28,6 @@ ANSWER_SECONDS = 60.0
 
 
 def socket_path() -> Path:
-    """Return where the engine's socket lies, or would lie."""
     return engine_folder() / SOCKET
 
 

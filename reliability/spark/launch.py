@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
-from typing import IO, Protocol
+from typing import IO
 
 from reliability.core.definitions import WARM
 from reliability.spark.driver_environment import driver_environment, with_temporary_folder
@@ -28,16 +28,6 @@ END_SECONDS = 10.0
 
 Tell = Callable[[str], object]
 """Gets a line of a driver's output."""
-
-
-class Launcher(Protocol):
-    """What is started for a step."""
-
-    def command(self, submission: Submission) -> list[str]:
-        """Return the command line."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +88,16 @@ class WarmEngine:
         return {**driver_environment(os.environ, self.code), **self.variables}
 
 
+Launcher = SparkSubmit | WarmEngine
+"""What is started for a step."""
+
+
 def engine_command(submit: SparkSubmit) -> list[str]:
-    """Return the command line of the warm engine itself."""
     file = Path(__file__).with_name("warm_engine.py")
     return [*submit.command_of("reliability-engine"), str(file)]
 
 
 def process_batch() -> str:
-    """Return the path of the file that is the driver of a step."""
     return str(Path(__file__).with_name("process_batch.py"))
 
 

@@ -20,7 +20,6 @@ class Submission:
     engine: str = SUBMIT
 
     def arguments(self) -> list[str]:
-        """Return it as command-line arguments."""
         return [
             *("--topology", self.grant.topology),
             *("--module", self.module),
@@ -32,7 +31,6 @@ class Submission:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Submission:
-        """Read what `arguments` wrote."""
         parser = argparse.ArgumentParser(
             description="Process one step of an attempt of a topology."
         )

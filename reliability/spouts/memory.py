@@ -118,7 +118,6 @@ class MemorySpout(Spout):
         return frame.withColumns({"_x": F.xxhash64("_x", "_n"), "_n": F.lit(1).cast("bigint")})
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
-        """Return the rows of a slice as tuples."""
         if item.partition >= len(self.partitions):
             return []
         rows = self.partitions[item.partition][item.offset : item.offset + item.rows]

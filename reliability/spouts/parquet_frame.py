@@ -7,7 +7,7 @@ read together, cast, and united with the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,12 @@ def parquet_frame(spark: SparkSession, parquet: Parquet, schema: str, meta: Batc
     if len(paths) > 1:
         check_one_schema([read_file(path) for path in paths])
     frame = spark.read.parquet(*as_spark_reads(paths))
-    if schema:
-        _check_schema(spark, schema, frame)
+    wanted = spark.createDataFrame([], schema).dtypes if schema else frame.dtypes
+    if wanted != frame.dtypes:
+        raise SchemaMismatch(
+            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted}",
+            remedy="correct the spout's schema, or the files at the source.",
+        )
     return _accounted(frame, meta)
 
 
@@ -69,15 +73,6 @@ def schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
         remedy="set schema= in the FileSpout, restore a file, or run `reliability skip` for the "
         "txid.",
     )
-
-
-def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
-    wanted = spark.createDataFrame([], schema)
-    if wanted.dtypes != frame.dtypes:
-        raise SchemaMismatch(
-            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted.dtypes}",
-            remedy="correct the spout's schema, or the files at the source.",
-        )
 
 
 def _accounted(frame: DataFrame, meta: BatchMeta) -> DataFrame:
@@ -130,17 +125,8 @@ def _converted(
     :raises SchemaMismatch: Spark reads them with other columns
     """
     names = dict(wanted)
-    _check_read(frame, in_spark(column for column in own if column[0] in names))
-    columns = [
-        _column(name, dict(own).get(name), type_, types.get(type_, type_)).alias(name)
-        for name, type_ in wanted
-    ]
-    return frame.select(*columns, *ACCOUNTING, *place_of_rows(frame, names))
-
-
-def _check_read(frame: DataFrame, own: Iterable[tuple[str, str]]) -> None:
     read = dict(frame.dtypes)
-    for name, type_ in own:
+    for name, type_ in in_spark(column for column in own if column[0] in names):
         if read.get(name) != type_:
             raise SchemaMismatch(
                 f"column {name} is {read.get(name)} in Spark, and {type_} by the files' footers",
@@ -148,6 +134,11 @@ def _check_read(frame: DataFrame, own: Iterable[tuple[str, str]]) -> None:
                     "write the files again with another type, or leave them out with {exclude}."
                 ),
             )
+    columns = [
+        _column(name, dict(own).get(name), type_, types.get(type_, type_)).alias(name)
+        for name, type_ in wanted
+    ]
+    return frame.select(*columns, *ACCOUNTING, *place_of_rows(frame, names))
 
 
 def _column(name: str, own: str | None, wanted: str, type_: DataType | str) -> Column:

@@ -167,14 +167,10 @@ def _check_slowly(record: str) -> None:
     if end != len(record):
         raise NotOneObject(f"{record[end : end + 20]!r} follows the object")
     if _SURROGATE.search(record):
-        _check_surrogates(record)
-
-
-def _check_surrogates(record: str) -> None:
-    try:
-        json.dumps(json.loads(record, parse_int=len), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise NotOneObject("a string in it has half of a surrogate pair") from None
+        try:
+            json.dumps(json.loads(record, parse_int=len), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise NotOneObject("a string in it has half of a surrogate pair") from None
 
 
 def _check_unique(members: list[tuple[str, object]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ALL_KEYS = "{[-9223372036854775808,)}"  # the statements need a lower end
-_SPECIAL = re.compile(r"([*?\[{])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,6 @@ class Sample:
 
     @property
     def places(self) -> list[str]:
-        """Return the source items by name."""
         return list(dict.fromkeys(item.source for item in self.meta.items))
 
 
@@ -72,8 +70,7 @@ def take_samples(
         if spout.timed and interval is None:
             raise DataIntervalMissing("the spout reads by interval", remedy="add --interval.")
         items = list(spout.plan(interval if spout.timed else None, NoItems()))
-    batches = spout.cut(items)
-    if not batches:
+    if not (batches := spout.cut(items)):
         raise NothingToEmit("the source has no rows for a sample")
     return [_of_batch(spout, batch, rows) for batch in (batches if files else batches[:1])]
 
@@ -106,7 +103,7 @@ def _as_pattern(file: str) -> str:
 
 
 def _literal(path: Path) -> str:
-    return _SPECIAL.sub(r"[\1]", str(path))
+    return glob.escape(str(path)).replace("{", "[{]")
 
 
 def _of_batch(spout: Spout, batch: Sequence[SourceItem], rows: int) -> Sample:
@@ -124,10 +121,10 @@ def _first_rows(batch: Sequence[SourceItem], rows: int) -> list[SourceItem]:
     taken: list[SourceItem] = []
     for item in batch:
         assert isinstance(item, FileItem)
+        if item.rows > rows > 0:
+            item = replace(item, rows=rows, last_group=item.last_group or 1)
         if rows > 0:
-            last = item.last_group or 1
-            part = replace(item, rows=min(rows, item.rows), last_group=last)
-            taken.append(item if item.rows <= rows else part)
+            taken.append(item)
             rows -= item.rows
     return taken
 

@@ -113,7 +113,6 @@ class TableSpout(Spout):
 
     @property
     def source(self) -> str:
-        """Return what the ledger calls the table."""
         return f"table:{self.database}/{'.'.join(self.source_table.place)}"
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
@@ -141,7 +140,6 @@ class TableSpout(Spout):
         return [(item,) for item in items]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Return the fold of a batch as Postgres computed it."""
         return Fold.of(Fold(item.xor, item.rows) for item in only(TableKeys, items))
 
     def verify(self, meta: BatchMeta) -> None:

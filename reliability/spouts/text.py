@@ -191,7 +191,6 @@ class JsonLines(TextFormat):
 
 
 def line_end(path: str) -> str:
-    r"""Return the line end of the records of a CSV file: `\n` or `\r\n`."""
     with open_text(path, UTF_8) as lines:
         for _, _, record, _ in csv_records(lines):
             return _end_of(record) or "\n"

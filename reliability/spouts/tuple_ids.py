@@ -29,15 +29,14 @@ _P5 = 0x27D4EB2F165667C5
 
 def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
     """Fold the tuple ids of the rows [first, first + rows) of one item."""
-    xor = 0
+    xor = np.uint64(0)
     for start in range(first, first + rows, ROWS_AT_ONCE):
         indices = np.arange(start, min(start + ROWS_AT_ONCE, first + rows), dtype=np.uint64)
-        xor ^= int(np.bitwise_xor.reduce(tuple_ids(ordinal, indices)))
-    return Fold(_signed(xor), rows)
+        xor ^= np.bitwise_xor.reduce(tuple_ids(ordinal, indices))
+    return Fold(int(xor.astype(np.int64)), rows)  # signed, as Postgres and Spark read the 64 bits
 
 
 def tuple_ids(ordinal: int, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the tuple ids of rows of one item, as unsigned integers."""
     seed = int(_xxh64(np.array([ordinal], dtype=np.uint64), SEED)[0])
     return _xxh64(indices, seed)
 
@@ -58,8 +57,3 @@ def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 def _rotate_left(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     rotated: NDArray[np.uint64] = (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
     return rotated
-
-
-def _signed(word: int) -> int:
-    # Postgres and Spark read the same 64 bits as a signed bigint.
-    return word - (1 << 64) if word >> 63 else word

@@ -170,7 +170,6 @@ def _hidden(plan: Plan) -> dict[str, Attribute]:
 
 
 def _shown(plan: Plan) -> list[Attribute]:
-    """Return the columns of the accounting that a plan shows."""
     return [attribute for attribute in plan.output if attribute.name in ACCOUNTING]
 
 

@@ -39,7 +39,6 @@ def with_tuple_ids(frame: DataFrame, ordinal: Column, row: Column) -> DataFrame:
 
 
 def with_count(frame: DataFrame) -> DataFrame:
-    """Add `_n`, 1 for each row."""
     return frame.select("*", F.lit(1).cast("bigint").alias("_n"))
 
 

@@ -58,7 +58,6 @@ class Asked:
 
     @classmethod
     def by(cls, frames: Sequence[DataFrame]) -> Asked:
-        """Return what these frames have asked for."""
         nodes = [node for frame in frames for node in Plan.of(frame).nodes()]
         leaves = [node for node in nodes if node.is_leaf]
         own = {name for leaf in leaves for name in _names(leaf.reachable)}
@@ -95,8 +94,8 @@ class Asked:
         if name == "Project":
             return self._project(plan, carrying[0], keys)
         passing = range(len(below)) if name in _LET_PASS | _MAKE_NEW else []
-        if name == "Join":
-            passing = [self._side(carrying)]
+        if name == "Join":  # one side: both may carry the same columns
+            passing = [1 if self.names.isdisjoint(_names(carrying[0].output)) else 0]
         if name == "LateralJoin":
             passing = [0]
         return plan.over(
@@ -110,10 +109,6 @@ class Asked:
         more = plan.with_metadata()
         return more if more.identity in self.leaves else plan
 
-    def _side(self, sides: Sequence[Plan]) -> int:
-        """Return which side of a join passes on: both may carry the same columns."""
-        return 1 if self.names.isdisjoint(_names(sides[0].output)) else 0
-
     def _project(self, project: Plan, child: Plan, keys: set[int]) -> Plan:
         """Return a Project that shows what is carried after all other columns."""
         below = child.output
@@ -125,7 +120,6 @@ class Asked:
 
 
 def _as_before(new: Plan, old: Plan) -> Plan:
-    """Return a plan with the columns that it had, in their order."""
     now, before = ([(a.name, a.id) for a in plan.output] for plan in (new, old))
     return new if now == before else new.select_as(old)
 

@@ -153,7 +153,6 @@ def _place(item: str | None, row: int | None, xor: int) -> Place:
 
 
 def _paths(frame: DataFrame, name_of: NameOf) -> dict[str, str]:
-    """Return where Spark reads each file of a batch now, by the file's name."""
     paths = frame.select(_told(frame, "file_path", "string").alias("path")).distinct().collect()
     return {name_of(row["path"]): row["path"] for row in paths if row["path"]}
 

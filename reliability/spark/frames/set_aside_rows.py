@@ -277,7 +277,6 @@ def mark_staged(frame: DataFrame, state: str) -> DataFrame:
 
 
 def mark_of(state: str) -> str:
-    """Return the mark of a state's staged rows."""
     return f"{_MARK_OF_INPUT}{state}"
 
 

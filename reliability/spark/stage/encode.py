@@ -30,6 +30,7 @@ _NEGATIVE = 0x4000
 _NAN = 0xC000
 _INFINITE = (0xF000, 0xD000)  # -Infinity, Infinity
 _CHARACTERS_AT_ONCE = 1 << 22
+_FIRST_YEAR = "correct the value at the source; the first day of Postgres is in 4713 BC."
 # An array names the type of its elements, and pgpq names another one for these (pg_type.oid).
 _ELEMENTS = {"uuid": 2950, "character varying": 1043, "timestamp with time zone": 1184}
 
@@ -71,10 +72,8 @@ def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Itera
                 yield encoder.write_header()
             yield encoder.write_batch(rows)
         except ValueError as error:
-            raise SchemaMismatch(
-                f"a value does not fit its column: {error}",
-                remedy="correct the value at the source; the first day of Postgres is in 4713 BC.",
-            ) from error
+            what = f"a value does not fit its column: {error}"
+            raise SchemaMismatch(what, remedy=_FIRST_YEAR) from error
     yield EMPTY if encoder is None else encoder.finish()
 
 
@@ -115,10 +114,7 @@ def _check_finite(name: str, column: pa.Array, infinity: int) -> None:
     """Raise SchemaMismatch for the one value that Postgres would read as -infinity."""
     numbers = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
     if pc.any(pc.equal(numbers, pa.scalar(infinity, numbers.type))).as_py():
-        raise SchemaMismatch(
-            f"column {name}: a day or time is out of range",
-            remedy="correct the value at the source; the first day of Postgres is in 4713 BC.",
-        )
+        raise SchemaMismatch(f"column {name}: a day or time is out of range", remedy=_FIRST_YEAR)
 
 
 def _check_form(name: str, texts: pa.Array, form: str, type_: str) -> None:
@@ -178,7 +174,6 @@ def _uuids(column: pa.Array) -> pa.Array:
 
 
 def _lists(column: pa.Array, elements: pa.Array) -> pa.Array:
-    """Return a list column with other elements."""
     offsets = _offsets(column)
     is_missing = pa.concat_arrays([column.is_null(), pa.array([False])])
     offsets = pc.if_else(is_missing, pa.scalar(None, offsets.type), offsets)

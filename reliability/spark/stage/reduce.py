@@ -95,17 +95,21 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
 def _group(frame: DataFrame, state: State) -> DataFrame:
     types, columns = dict(frame.dtypes), state.columns()
     values = [F.expr(sql).alias(name) for name, sql in aggregates(columns, types).items()]
-    count = ROWS if always(frame, "_n", "1") else FOLD_N
     # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
     reduced = (
         _as_json(frame, state.key)
         .groupBy(*state.key)
-        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(count).alias("_n"))
+        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n"))
     )
     reduced = with_sums(reduced, columns, types)
     if not state.key:  # without a key, Spark makes one row even of an empty frame
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
     return reduced
+
+
+def fold_n(frame: DataFrame) -> str:
+    """Return the sum of `_n` in SQL."""
+    return ROWS if always(frame, "_n", "1") else FOLD_N
 
 
 def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:

@@ -48,7 +48,6 @@ class Delivery:
     seconds: float = 0.0
 
     def plus(self, size: int, seconds: float) -> Delivery:
-        """Return the delivery with one more batch."""
         if not self.size:
             return Delivery(size=size)
         return Delivery(
@@ -104,7 +103,6 @@ def _collect(
 
 
 def _release(held: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches and free their memory."""
     while held:
         yield held.popleft()
 

@@ -111,11 +111,11 @@ class BinaryRows(Chunks):
 
     def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
-            xor = int(np.bitwise_xor.reduce(batch.column("_x").to_numpy(zero_copy_only=False)))
-            self.fold += Fold(xor, int(batch.column("_n").to_numpy(zero_copy_only=False).sum()))
-            self.digest = plus(
-                self.digest, int(batch.column(DIGEST).to_numpy(zero_copy_only=False).sum())
+            x, n, digests = (
+                batch.column(name).to_numpy(zero_copy_only=False) for name in ("_x", "_n", DIGEST)
             )
+            self.fold += Fold(int(np.bitwise_xor.reduce(x)), int(n.sum()))
+            self.digest = plus(self.digest, int(digests.sum()))
             self.rows += batch.num_rows
         added = [pa.repeat(value, batch.num_rows) for value in self._added.values()]
         return pa.RecordBatch.from_arrays(
@@ -139,7 +139,6 @@ def write(
 
 
 def stage_task(connection: LedgerConnection, tables: StateTables, grant: Grant) -> StageTask:
-    """Return the task of a new write action."""
     with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
     return StageTask(
