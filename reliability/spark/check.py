@@ -295,8 +295,6 @@ def _with_means(
     """Compute what Postgres generates, with as many digits before the point as Spark has.
 
     A mean with more digits is NULL and marked as unknown.
-
-    :param types: as `staged_types` returns them
     """
     dtypes = dict(reduced.dtypes)
     numbers = {

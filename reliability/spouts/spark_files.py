@@ -36,10 +36,7 @@ def has_metadata(names: Iterable[str]) -> bool:
 
 
 def place_of_rows(frame: DataFrame, names: Iterable[str]) -> list[Column]:
-    """Return what Spark tells of a row's file, for `united`; nothing if a column is called so.
-
-    :param names: of the columns beside it
-    """
+    """Return what Spark tells of a row's file, for `united`; nothing if a column is called so."""
     return [] if has_metadata(names) else [frame.metadataColumn(METADATA).alias(METADATA)]
 
 

@@ -61,7 +61,6 @@ def with_corrections(
 ) -> DataFrame:
     """Return a batch in which these rows have other values.
 
-    :param frame: it has the columns `_x` and `_n`
     :raises CorrectionStale: a row is not there, or no longer has the values that it had
     :raises CorrectionRefused: a value is not one of its column's type
     """

@@ -85,10 +85,7 @@ def _as_text(type_: DataType, place: str) -> DataType:
 
 
 def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFrame:
-    """Convert a frame that was read by `as_text(schema)`; other columns stay unchanged.
-
-    :param is_base64: binary values are base64, not the string's bytes
-    """
+    """Convert a frame that was read by `as_text(schema)`, as `typed`; other columns stay."""
     columns = {}
     for f in schema:
         text = frame[quoted(f.name)]

@@ -49,9 +49,8 @@ def accounted_frames(frames: Mapping[str, Any], states: Sequence[State]) -> dict
 def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
     """Group by the state's key and apply its aggregators; return the columns to stage.
 
-    Besides the staged columns it has each row's digest.
-
-    A state with Append groups nothing: each row of the frame is staged as it is.
+    Besides these it has each row's digest. A state with Append groups nothing: each row of the
+    frame is staged as it is.
 
     :raises SchemaMismatch: a column is missing, or its type does not fit its Postgres type
     """
