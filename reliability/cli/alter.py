@@ -13,8 +13,12 @@ from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
-from reliability.transaction.inspect.lacking_values import how_to_fill
-from reliability.transaction.topology.alter import Alteration, AlteredState, plan_alteration
+from reliability.transaction.topology.alter import (
+    Alteration,
+    AlteredState,
+    how_to_fill,
+    plan_alteration,
+)
 from reliability.transaction.topology.alter import alter as alter_tables
 
 

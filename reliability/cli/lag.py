@@ -15,8 +15,8 @@ from reliability.cli.parts import SPACE, Line, Part, Table, answer
 from reliability.core.errors import ReliabilityError
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.inspect.completeness import Lag, lag_of
 from reliability.transaction.inspect.intervals import IntervalReport
-from reliability.transaction.inspect.lag import Lag, lag_of
 from reliability.transaction.inspect.source import Source, without_txid
 
 _SHOWN = 50

@@ -16,7 +16,6 @@ from reliability.cli.parts import SPACE, Line, Part, Table, answer, entries, rig
 from reliability.core.errors import ReliabilityError
 from reliability.core.state import State
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.transaction.inspect.lacking_values import LackingValue, lacking_values
 from reliability.transaction.inspect.overview import (
     Condition,
     ForAPerson,
@@ -24,6 +23,7 @@ from reliability.transaction.inspect.overview import (
     for_a_person,
     overviews,
 )
+from reliability.transaction.topology.alter import LackingValue, lacking_values
 from reliability.transaction.topology.databases import TopologyDatabases
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reliability.core.errors import CheckpointMismatch, NotTheCoordinator, TopologyUnknown
+from reliability.core.errors import (
+    CheckpointMismatch,
+    LedgerBusy,
+    NotTheCoordinator,
+    TopologyUnknown,
+)
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 
 # A commit of millions of rows takes minutes; while waiting, a process holds no other lock.
@@ -63,6 +68,12 @@ def _queue_lock(tx: DatabaseTransaction, topology: str, patience: int) -> None:
     tx.queue("set_lock_timeout", seconds=patience)
     tx.queue("lock_topology", topology=topology)
     tx.queue("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
+
+
+def check_at_rest(locked: Row, topology: str) -> None:
+    """Raise LedgerBusy if a change of the states is in progress; in a participant none ever is."""
+    if locked["phase"] != "COMMITTED":
+        raise LedgerBusy(f"{topology}: a change of its states is in progress")
 
 
 def check_coordinator(ledger: Ledger, topology: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, TypeVar
 
 from reliability.core.acker import Sink
@@ -38,7 +39,6 @@ def difference_of(row: Row) -> Difference:
 
 
 def request_of(row: Row) -> Request:
-    """Convert a request."""
     kind, status = RequestKind(row["kind"]), RequestStatus(row["status"])
     return made_of(Request, row, kind=kind, status=status)
 
@@ -74,7 +74,6 @@ def live_attempt_of(row: Row) -> LiveAttempt:
 
 
 def blocked_of(row: Row | None) -> Blocked | None:
-    """Convert the blocked txid, if there is one."""
     if row is None:
         return None
     return made_of(
@@ -98,6 +97,12 @@ def interval_of(row: Row) -> Interval | None:
     return Interval(row["interval_start"], row["interval_end"])
 
 
+def ends_of(interval: Interval | None) -> dict[str, datetime | None]:
+    """Return a data interval as the parameters of a statement, the reverse of `interval_of`."""
+    start, end = (interval.start, interval.end) if interval else (None, None)
+    return {"interval_start": start, "interval_end": end}
+
+
 def interval_text(row: Row) -> str:
     """Convert a data interval to text; empty for an untimed transaction."""
     interval = interval_of(row)
@@ -117,7 +122,6 @@ def sink_of(row: Row) -> Sink:
 
 
 def batch_of(row: Row) -> BatchMeta:
-    """Convert a batch."""
     return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))
 
 

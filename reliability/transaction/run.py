@@ -44,7 +44,7 @@ from reliability.transaction.commit.committer import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.correct.park import read_skip, skip_again
 from reliability.transaction.emit.requests import record_problem, renew
-from reliability.transaction.inspect.accounts import accounts_of
+from reliability.transaction.inspect.attempt_report import accounts_of
 from reliability.transaction.process.attempt_messages import end_attempt, error_of
 from reliability.transaction.process.begin import (
     TransactionTask,

@@ -38,14 +38,13 @@ from reliability.spark import driver
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.explain import explain
-from reliability.transaction.inspect.lacking_values import lacking_values
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.process.attempt_messages import (
     DriverProcess,
 )
 from reliability.transaction.topology import alter as altering
-from reliability.transaction.topology.alter import alter, plan_alteration
+from reliability.transaction.topology.alter import alter, lacking_values, plan_alteration
 from tests.simulation.contents import BEST
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows

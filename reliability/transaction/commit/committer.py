@@ -14,7 +14,7 @@ transaction: see checkpoint.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
@@ -22,7 +22,7 @@ from typing import Protocol
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import refuse_violations
 from reliability.core.errors import CheckpointTakenOver
-from reliability.core.plan import Plan, next_plan
+from reliability.core.plan import Plan, PlannedChange, next_plan
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology, holding
 from reliability.ledger.read_rows import position_of
@@ -171,6 +171,27 @@ def committer(
 def finish_unfinished_change(commit_change: Committer) -> None:
     """Finish the change that a dead driver left, and make no other."""
     commit_change(plan_nothing)
+
+
+def carry_out(
+    commit_change: Committer,
+    topology: str,
+    planner: Planner,
+    is_wanted: Callable[[PlannedChange], bool],
+    *,
+    may_drop: bool = False,
+) -> AppliedPlan:
+    """Make a person's change; a dead driver's unfinished change is completed first.
+
+    :param is_wanted: tells the person's change from the other one
+    :raises ReliabilityError: a database has refused it
+    """
+    while (outcome := commit_change(planner, may_drop=may_drop)) is not None:
+        if not isinstance(outcome, AppliedPlan):
+            raise outcome.error
+        if is_wanted(outcome.plan[-1]):
+            return outcome
+    raise CheckpointTakenOver(f"{topology}: another driver has taken over")
 
 
 def _change_here(

@@ -16,7 +16,7 @@ from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
-from reliability.transaction.topology.redeclare import count_rows, dependents_of
+from reliability.transaction.topology.lifecycle import count_rows, dependents_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,11 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
         for database in databases.all:
             with database.transaction() as tx:
                 tables += _tables_in(tx, topology, database.database)
-        with connection.transaction() as tx:
-            for table in tables:
-                _check_unread(tx, topology, table)
+        for table in tables:
+            source = f"table:{table.database}/{table.table}"  # as TableSpout.source
+            readers = connection.all("topologies_that_read_table", source=source, topology=topology)
+            if readers:
+                raise _used(topology, table.table, [f"topology {r['topology']}" for r in readers])
     return DroppedTopology(
         emitted=position["next_txid"] - 1,
         committed=position["curr_txid"] - 1,
@@ -97,26 +99,14 @@ def _tables_in(tx: DatabaseTransaction, topology: str, database: str) -> list[Dr
     for tables in declared:
         _check_unused(tx, topology, tables)
     return [
-        DroppedTable(
-            database=database,
-            state=tables.state.name,
-            table=tables.target_name,
-            rows=count_rows(tx, tables),
-        )
-        for tables in declared
+        DroppedTable(database=database, state=t.name, table=t.target_name, rows=count_rows(tx, t))
+        for t in declared
     ]
 
 
 def _check_unused(tx: DatabaseTransaction, topology: str, tables: StateTables) -> None:
     if users := dependents_of(tx, tables):
         raise _used(topology, tables.target_name, users)
-
-
-def _check_unread(tx: DatabaseTransaction, topology: str, table: DroppedTable) -> None:
-    source = f"table:{table.database}/{table.table}"  # as TableSpout.source
-    readers = tx.all("topologies_that_read_table", source=source, topology=topology)
-    if readers:
-        raise _used(topology, table.table, [f"topology {row['topology']}" for row in readers])
 
 
 def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:

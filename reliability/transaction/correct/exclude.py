@@ -39,9 +39,8 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     :param identity: the name that the ledger would give to such a file
     :raises ExclusionNotPossible: several items end with this name; or it means rows of a table
     """
-    with connection.transaction() as tx:
-        rows = tx.all("items_named", topology=topology, item=name, identity=identity)
-        reads_table = tx.one("reads_table", topology=topology, beginning=TABLE)["reads_table"]
+    rows = connection.all("items_named", topology=topology, item=name, identity=identity)
+    reads_table = connection.one("reads_table", topology=topology, beginning=TABLE)["reads_table"]
     if reads_table or name.startswith(TABLE):
         raise ExclusionNotPossible(
             f"{topology} reads a table, and rows of a table cannot be excluded",
@@ -106,9 +105,7 @@ def include(
 
 
 def _check_can_come_back(connection: LedgerConnection, topology: str, item: str) -> None:
-    with connection.transaction() as tx:
-        rows = tx.all("txids_of_item", topology=topology, item=item)
-    for row in rows:
+    for row in connection.all("txids_of_item", topology=topology, item=item):
         if not row["is_left_out"] or row["is_skipped"]:
             continue
         if why := refusal_of_replay(connection, topology, row["txid"]):
@@ -120,12 +117,13 @@ def _check_can_come_back(connection: LedgerConnection, topology: str, item: str)
 
 
 def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:
-    with connection.transaction() as tx:
-        found = _item_of_txids(tx, topology, item)
-    for txid in found.to_replay:
-        if why := refusal_of_replay(connection, topology, txid):
+    for row in connection.all("txids_of_item", topology=topology, item=item):
+        if not row["has_committed"] or row["is_skipped"]:
+            continue
+        if why := refusal_of_replay(connection, topology, row["txid"]):
             raise ExclusionNotPossible(
-                f"txid {txid} of {topology} has counted {item}, and cannot be replayed: {why}",
+                f"txid {row['txid']} of {topology} has counted {item}, and cannot be replayed: "
+                f"{why}",
                 remedy="deliver the difference as a new file.",
             )
 

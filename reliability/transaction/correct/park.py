@@ -26,13 +26,12 @@ from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.skip import Skipped
 from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import holding, lock_topology
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import check_at_rest, holding, lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.headers import compacted_through
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.committer import committer, drain, finish_unfinished_change
-from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.process.attempt_messages import raise_if_fenced
 from reliability.transaction.process.begin import grant_attempt, new_grant, open_sinks
@@ -126,7 +125,7 @@ def unskip(
     refusal = refusal_of_replay(connection, topology, txid)
     with holding(connection, topology) as (tx, locked):
         curr_txid = locked["curr_txid"]
-        _check_at_rest(locked, topology)
+        check_at_rest(locked, topology)
         if refusal is not None:
             raise UnskipNotPossible(f"it stays skipped: {refusal}", topology=topology, txid=txid)
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
@@ -145,10 +144,8 @@ def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) ->
                 states = [tables.state for tables in declared_tables(tx, topology)]
                 curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
                 through = compacted_through(tx, topology)
-                if txid < curr_txid and (
-                    refusal := replay_refusal(states, txid, curr_txid, through)
-                ):
-                    return refusal
+            if (refusal := replay_refusal(states, txid, curr_txid, through)) is not None:
+                return refusal
     return None
 
 
@@ -160,7 +157,7 @@ def _skip_parked(
     with holding(connection, topology) as (tx, locked):
         if tx.first("has_committed_empty", **key) is None:
             return False
-        _check_at_rest(locked, topology)
+        check_at_rest(locked, topology)
         tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
         tx.run("begin_skip", reason=reason, skipped_by=by, **key)
         tx.run("satisfy_requests_of_skipped", **key)
@@ -202,8 +199,12 @@ def _grant_empty(
 ) -> Grant:
     key = TxidKey(topology, txid)
     locked = lock_topology(tx, topology)
-    _check_possible(locked, txid)
-    _check_at_rest(locked, topology)
+    if txid < locked["curr_txid"]:
+        raise ParkNotPossible("it has already committed", txid=txid)
+    if txid >= locked["next_txid"]:
+        raise ParkNotPossible("it was never emitted", txid=txid)
+    # An attempt that is fenced after the votes could never commit, nor could any later txid.
+    check_at_rest(locked, topology)
     why = {"reason": f"{verdict.value.lower()}: {reason}"}
     tx.run("release_txids", topology=topology, txids=[txid])
     if verdict is EmptyVerdict.PARKED:
@@ -243,16 +244,3 @@ def _seal(tx: DatabaseTransaction, grant: Grant) -> None:
 
 def _states(tx: DatabaseTransaction, grant: Grant) -> list[str]:
     return [row["state"] for row in tx.all("state_definitions", topology=grant.topology)]
-
-
-def _check_at_rest(locked: Row, topology: str) -> None:
-    # An attempt that is fenced after the votes could never commit, nor could any later txid.
-    if not checkpoint_of(locked).state.is_at_rest:
-        raise LedgerBusy(f"{topology}: a change of its states is in progress")
-
-
-def _check_possible(locked: Row, txid: int) -> None:
-    if txid < locked["curr_txid"]:
-        raise ParkNotPossible("it has already committed", txid=txid)
-    if txid >= locked["next_txid"]:
-        raise ParkNotPossible("it was never emitted", txid=txid)

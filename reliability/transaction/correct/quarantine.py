@@ -42,7 +42,6 @@ class EditedRow:
 
     @property
     def becomes(self) -> dict[str, Any]:
-        """The values that are not those of the source."""
         return {n: v for n, v in self.values.items() if not is_same(v, self.was[n])}
 
 
@@ -59,13 +58,8 @@ def exported(row: Row) -> dict[str, Any]:
 
     The id is a text, because many programs round numbers of 64 bits.
     """
-    line = {
-        TXID: row["txid"],
-        ROW_ID: _id_of(row),
-        "reason": row["reason"],
-        "item": row["item"],
-        "row": row["row"],
-    }
+    known = {name: row[name] for name in ("reason", "item", "row")}
+    line = {TXID: row["txid"], ROW_ID: _id_of(row), **known}
     if row["is_cut"]:
         return {**line, "cut": row["contents"]}
     return {**line, VALUES: parse_exact(row["contents"])}
@@ -116,14 +110,8 @@ def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
     was = parse_exact(row["source"])
     changed = [name for name in shown if not is_same(shown[name], values[name])]
     _check_changed(changed, shown, values, was, number)
-    return EditedRow(
-        txid=row["txid"],
-        xor=row["xor"],
-        item=row["item"],
-        row=row["row"],
-        was=was,
-        values={name: values[name] for name in was},
-    )
+    place = {name: row[name] for name in ("txid", "xor", "item", "row")}
+    return EditedRow(was=was, values={name: values[name] for name in was}, **place)
 
 
 def _why_not(row: Row) -> str:
@@ -198,13 +186,8 @@ def record_corrections(
             raise ReplayNotPossible(f"txid {txid}: {refusal}")
     with connection.transaction() as tx:
         for edited in rows:
-            place: dict[str, Any] = {
-                "topology": topology,
-                "txid": edited.txid,
-                "xor": edited.xor,
-                "item": edited.item,
-                "row": edited.row,
-            }
+            names = ("txid", "xor", "item", "row")
+            place = {"topology": topology, **{name: getattr(edited, name) for name in names}}
             was, becomes = _beside_earlier(edited, tx.first("correction_of_row", **place))
             request_id = requests[edited.txid] if requests else None
             if request_id is None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reliability.core.difference import Difference
-from reliability.core.errors import CheckpointTakenOver, RepairNotPossible
+from reliability.core.errors import RepairNotPossible
 from reliability.core.plan import ChangeKind, Plan, PlannedChange
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import AppliedPlan
-from reliability.transaction.commit.committer import committer, finish_unfinished_change
+from reliability.transaction.commit.committer import (
+    carry_out,
+    committer,
+    finish_unfinished_change,
+)
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
@@ -67,13 +70,10 @@ def repair(
         _, applied = try_plan(connection, topology, planner, observer)
         if dry_run or not applied.differences:
             return Repaired(commit_number=None, differences=tuple(applied.differences))
-        while (outcome := commit_change(planner)) is not None:
-            if not isinstance(outcome, AppliedPlan):
-                raise outcome.error
-            [*_, last] = outcome.plan
-            if last.kind is ChangeKind.REPAIR:
-                return Repaired(commit_number=last.commit_number, differences=outcome.differences)
-    raise CheckpointTakenOver(f"{topology}: another driver has taken over")
+        done = carry_out(
+            commit_change, topology, planner, lambda change: change.kind is ChangeKind.REPAIR
+        )
+    return Repaired(commit_number=done.plan[-1].commit_number, differences=done.differences)
 
 
 def _check_keeps_contributions(connection: LedgerConnection, topology: str) -> None:

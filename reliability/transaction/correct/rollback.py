@@ -20,7 +20,7 @@ from typing import Any
 
 from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
-from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
+from reliability.core.errors import CheckpointStuck, RollbackNotPossible
 from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.rollback_check import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
@@ -30,8 +30,11 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import holding
 from reliability.ledger.read_rows import interval_of
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import AppliedPlan, Planner
-from reliability.transaction.commit.committer import committer, finish_unfinished_change
+from reliability.transaction.commit.committer import (
+    carry_out,
+    committer,
+    finish_unfinished_change,
+)
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
@@ -138,12 +141,24 @@ def roll_back(
         )
 
     dates = _against_dates(connection, topology, to_txid, interval)
-    if dry_run:
-        plan, differences = _dry_run(connection, topology, planner, observer)
-    else:
-        plan, differences = _carry_out(connection, topology, planner, to_txid, observer)
-    with connection.transaction() as tx:
-        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
+    with committer(connection, topology, observer=observer) as commit_change:
+        if dry_run:
+            # Under the driver's lock, so that a commit in progress is not taken for a stuck one. A
+            # dead driver's unfinished change is completed first, as before every change.
+            with suppress(CheckpointStuck):
+                finish_unfinished_change(commit_change)
+            plan, applied = try_plan(connection, topology, planner, observer)
+            differences = tuple(applied.differences)
+        else:
+            done = carry_out(
+                commit_change,
+                topology,
+                planner,
+                lambda change: (change.kind, change.txid) == (ChangeKind.ROLLBACK, to_txid),
+                may_drop=True,
+            )
+            plan, differences = done.plan, done.differences
+    last = connection.one("topology_position", topology=topology)["next_txid"] - 1
     return RolledBack(
         topology=topology,
         to_txid=to_txid,
@@ -151,7 +166,7 @@ def roll_back(
         held=range(to_txid + 1, last + 1),
         dropped=dropped_by(plan),
         dates=dates,
-        differences=tuple(differences),
+        differences=differences,
     )
 
 
@@ -159,53 +174,19 @@ def _against_dates(
     connection: LedgerConnection, topology: str, to_txid: int, interval: Interval | None
 ) -> AgainstDates:
     """Return which later intervals a rollback keeps, and which earlier ones it takes out."""
-    with connection.transaction() as tx:
-        rows = tx.all(
-            "intervals_against_dates",
-            topology=topology,
-            to_txid=to_txid,
-            start=interval and interval.start,
-            end=interval and interval.end,
-        )
+    rows = connection.all(
+        "intervals_against_dates",
+        topology=topology,
+        to_txid=to_txid,
+        start=interval and interval.start,
+        end=interval and interval.end,
+    )
     by_staying: dict[bool, dict[Interval, list[int]]] = {True: {}, False: {}}
     for row in rows:
         own = interval_of(row)
         assert own is not None
         by_staying[row["stays"]].setdefault(own, []).append(row["txid"])
     return AgainstDates(later_that_stay=by_staying[True], earlier_that_go=by_staying[False])
-
-
-def _dry_run(
-    connection: LedgerConnection,
-    topology: str,
-    planner: Planner,
-    observer: DifferenceObserver | None,
-) -> tuple[Plan, list[Difference]]:
-    # Under the driver's lock, so that a commit in progress is not taken for a stuck one. A dead
-    # driver's unfinished change is completed first, as before every change of the states.
-    with committer(connection, topology) as commit_change:
-        with suppress(CheckpointStuck):
-            finish_unfinished_change(commit_change)
-        plan, applied = try_plan(connection, topology, planner, observer)
-        return plan, list(applied.differences)
-
-
-def _carry_out(
-    connection: LedgerConnection,
-    topology: str,
-    planner: Planner,
-    to_txid: int,
-    observer: DifferenceObserver | None,
-) -> tuple[Plan, list[Difference]]:
-    with committer(connection, topology, observer=observer) as commit_change:
-        while (outcome := commit_change(planner, may_drop=True)) is not None:
-            if not isinstance(outcome, AppliedPlan):
-                raise outcome.error
-            [*_, last] = outcome.plan
-            # otherwise a dead driver's unfinished change was completed first
-            if last.kind is ChangeKind.ROLLBACK and last.txid == to_txid:
-                return outcome.plan, list(outcome.differences)
-    raise CheckpointTakenOver(f"{topology}: another driver has taken over")
 
 
 def release(
@@ -234,14 +215,12 @@ def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -
             run_id=run_id,
             txids=tuple(row["txid"] for row in own),
             intervals=tuple(interval_of(row) for row in own),
-            replays=_replayed_by_a_clear(tx, topology, dag_id, run_id),
+            replays=tuple(
+                row["txid"]
+                for row in tx.all(
+                    "committed_txids_of_run", topology=topology, dag_id=dag_id, run_id=run_id
+                )
+            ),
         )
         for (dag_id, run_id), own in runs.items()
     ]
-
-
-def _replayed_by_a_clear(
-    tx: DatabaseTransaction, topology: str, dag_id: str, run_id: str
-) -> tuple[int, ...]:
-    run = {"dag_id": dag_id, "run_id": run_id}
-    return tuple(row["txid"] for row in tx.all("committed_txids_of_run", topology=topology, **run))

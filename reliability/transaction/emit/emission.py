@@ -42,7 +42,7 @@ from reliability.core.spout import (
 )
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_coordinator, holding
-from reliability.ledger.read_rows import batch_of, interval_of, stored_batch
+from reliability.ledger.read_rows import batch_of, ends_of, interval_of, stored_batch
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
     Run,
@@ -249,19 +249,19 @@ class _Emission:
         if self.topology.spout.kind is SpoutKind.TRANSACTIONAL:
             return [*batches]
         # None of these batches is allocated yet: txids that still wait for a batch take the first.
-        row = tx.one("unfrozen_txids", topology=self.name, **_ends(self.interval))
+        row = tx.one("unfrozen_txids", topology=self.name, **ends_of(self.interval))
         return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
     def _earlier_txids(self, tx: DatabaseTransaction) -> list[int]:
         rows = tx.all(
-            "earlier_txids", topology=self.name, **self.contact.run, **_ends(self.interval)
+            "earlier_txids", topology=self.name, **self.contact.run, **ends_of(self.interval)
         )
         return [row["txid"] for row in rows]
 
     def _check_overlap(self, tx: DatabaseTransaction) -> None:
         if self.interval is None:
             return
-        rows = tx.all("emitted_intervals", topology=self.name, **_ends(self.interval))
+        rows = tx.all("emitted_intervals", topology=self.name, **ends_of(self.interval))
         emitted = [(interval_of(row), row["run_id"]) for row in rows]
         check_overlap(self.interval, [(own, run_id) for own, run_id in emitted if own])
 
@@ -279,7 +279,7 @@ class _Emission:
             txid=txid,
             **stored_batch(meta),
             **self.contact.run,
-            **_ends(self.interval),
+            **ends_of(self.interval),
         )
         if meta:
             freeze(tx, self.name, txid, meta.items)
@@ -310,7 +310,7 @@ def recorded_emission(
     with connection.transaction() as tx:
         if schedule is not None and interval is not None:
             tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **schedule)
-        tx.run("begin_emission", topology=topology, **run, **_ends(interval))
+        tx.run("begin_emission", topology=topology, **run, **ends_of(interval))
     try:
         yield
     except NOT_ANSWERING:
@@ -332,8 +332,3 @@ def _record_failure(
         connection.run("fail_emission", topology=topology, reason_code=code, reason=reason, **run)
     except ReliabilityError as unrecorded:  # it must not hide the first error
         logger.warning("the failed emission was not recorded: %s", unrecorded)
-
-
-def _ends(interval: Interval | None) -> dict[str, object]:
-    start, end = (interval.start, interval.end) if interval else (None, None)
-    return {"interval_start": start, "interval_end": end}

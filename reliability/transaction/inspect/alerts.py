@@ -15,7 +15,7 @@ from reliability.core.alert import Alert, AlertKind
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.txids import format_ranges, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.read_rows import blocked_of
+from reliability.ledger.read_rows import blocked_of, made_of
 from reliability.transaction.inspect.intervals import (
     IntervalState,
     format_counts,
@@ -81,19 +81,15 @@ def tell(connection: LedgerConnection, channels: Mapping[str, Channel]) -> int:
 
 
 def _tell(connection: LedgerConnection, channel: Channel, row: Row) -> bool:
-    columns = dict(row)
-    key = {name: columns.pop(name) for name in ("alert_id", "channel")}
-    alert = Alert(**{**columns, "kind": AlertKind(row["kind"])})
-    claim = {**key, "is_over": alert.is_over}
-    with connection.transaction() as tx:
-        if tx.first("claim_alert", **claim) is None:
-            return False
+    alert = made_of(Alert, row, kind=AlertKind(row["kind"]))
+    claim = {"alert_id": row["alert_id"], "channel": row["channel"], "is_over": alert.is_over}
+    if connection.first("claim_alert", **claim) is None:
+        return False
     try:
         channel(alert)
     except Exception as error:
         logger.warning("%s was not told, and will be: %s: %r", row["channel"], alert, error)
-        with connection.transaction() as tx:
-            tx.run("unclaim_alert", **claim)
+        connection.run("unclaim_alert", **claim)
         return False
     return True
 
@@ -116,11 +112,12 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
     blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=MAX_TXID))
     if blocked is not None:
         verb = "release" if blocked.is_held else "resume-runs"
+        advice = blocked.error().about(topology=topology).what_to_do
         yield Condition(
             kind=AlertKind.BLOCKED,
             subject=str(blocked.txid),
             what=blocked.describe(),
-            advice=_sentence(blocked.error().about(topology=topology).what_to_do),
+            advice=advice[:1].upper() + advice[1:],
             command=f"reliability {verb} {topology}",
         )
 
@@ -179,10 +176,6 @@ def _changed_by_hand(tx: DatabaseTransaction, topology: str) -> Iterator[Conditi
                 command=f"reliability verify {topology} --repair",
                 since=row["verified_at"],
             )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def channel_names(names: Sequence[str]) -> list[str]:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from reliability.core.attempt import TransactionAttempt
+from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.audits import AuditOutcome, Of, Severity
 from reliability.core.coordinator import AttemptStatus
+from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
+from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.transaction.inspect.accounts import Account
+from reliability.ledger.read_rows import made_of
 from reliability.transaction.topology.databases import TopologyDatabases
 
 #: phases of an attempt in order, each with what it is
@@ -35,6 +37,38 @@ PHASES = {
     "commit": "the transaction that commits it, with the wait for the topology's lock",
     "total": "from emission or request to commit",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The rows of a batch and a state: emitted = applied + dropped + quarantined (V8).
+
+    All in tuples of the source.
+
+    :param verdict: how the emitted side is verified; None for a batch of the attempt's own
+    :param added_rows: how many more rows than tuples a fan-out has made
+    :param reasons: kind, reason and count of all that was set aside
+    """
+
+    state: str
+    verdict: str | None
+    emitted: int
+    applied: int
+    dropped: int
+    quarantined: int
+    added_rows: int
+    reasons: Sequence[Mapping[str, Any]]
+
+    def __str__(self) -> str:
+        parts = [f"{self.applied:,} applied"]
+        parts += [
+            f"{reason['count']:,} {kind.value.lower()} ({reason['reason']})"
+            for kind in (Kind.DROPPED, Kind.QUARANTINED)
+            for reason in self.reasons
+            if reason["kind"] == kind.value
+        ]
+        more = f", as {self.applied + self.added_rows:,} rows" if self.added_rows else ""
+        return f"{self.state}: {self.emitted:,} emitted = {' + '.join(parts)}{more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,27 +177,39 @@ def attempt_report(
     with TopologyDatabases.of(connection, topology) as databases:
         records = _Records(databases, topology, attempt)
         row = records.attempt_row()
-        return AttemptReport(
+        return made_of(
+            AttemptReport,
+            row,
             topology=topology,
             attempt=attempt,
             status=AttemptStatus(row["status"]),
-            request=_request_of(row),
+            request=(
+                made_of(RequestReport, row, kind=RequestKind(row["kind"])) if row["kind"] else None
+            ),
             items=row["items"] or (),
             steps=records.steps(),
             states=records.states(),
             accounts=tuple(Account(**one) for one in records.rows_of_all("accounts")),
-            audits=tuple(map(_audit, records.rows_of_all("audits_of_attempt"))),
+            audits=tuple(
+                AuditOutcome(**{**one, "of": Of(one["of"]), "severity": Severity(one["severity"])})
+                for one in records.rows_of_all("audits_of_attempt")
+            ),
             replaced=_compare(records, row),
-            events=tuple(map(_event, records.rows("story_events"))),
+            events=tuple(
+                Event(**{**one, "status": AttemptStatus(one["status"])})
+                for one in records.rows("story_events")
+            ),
             differences=tuple(map(Difference.from_json, records.rows_of_all("story_differences"))),
-            **{name: row[name] for name in _AS_THEY_ARE},
         )
 
 
-_AS_THEY_ARE = (
-    "reason_code", "reason", "verdict", "verdict_reason", "granted_at", "processed_at", "ended_at",
-    "commit_number", "batch_digest",
-)  # fmt: skip
+def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) -> list[Account]:
+    """Return the accounts of a sealed attempt, in the order of the topology's states."""
+    key = AttemptKey(topology.name, grant.attempt.txid, grant.attempt.attempt_id)
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        rows = databases.rows_of_all("accounts", **key)
+    by_state = {row["state"]: Account(**row) for row in rows}
+    return [by_state[state.name] for state in topology.states if state.name in by_state]
 
 
 def outdated_code(
@@ -218,8 +264,7 @@ class _Records:
         return tuple(StateReport(**row) for row in self.rows_of_all("story_states"))
 
     def rows(self, statement: str) -> list[Row]:
-        with self.databases.coordinator.transaction() as tx:
-            return tx.all(statement, **self._key)
+        return self.databases.coordinator.all(statement, **self._key)
 
     def rows_of_all(self, statement: str) -> list[Row]:
         return self.databases.rows_of_all(statement, **self._key)
@@ -227,21 +272,6 @@ class _Records:
     @property
     def _key(self) -> AttemptKey:
         return AttemptKey(self.topology, self.attempt.txid, self.attempt.attempt_id)
-
-
-def _request_of(row: Row) -> RequestReport | None:
-    if row["kind"] is None:
-        return None
-    own = {name: row[name] for name in ("dag_id", "run_id", "number", "is_dry_run")}
-    return RequestReport(kind=RequestKind(row["kind"]), **own)
-
-
-def _audit(row: Row) -> AuditOutcome:
-    return AuditOutcome(**{**row, "of": Of(row["of"]), "severity": Severity(row["severity"])})
-
-
-def _event(row: Row) -> Event:
-    return Event(**{**row, "status": AttemptStatus(row["status"])})
 
 
 # --- the replaced attempt ------------------------------------------------------------------------

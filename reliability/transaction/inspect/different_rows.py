@@ -65,7 +65,11 @@ def rows_into(
             yield DifferentRows(topology, _csv_lines(spool))
             spool.flush()
             # Its own transaction: the one that found the rows was rolled back.
-            _copy(connection, table, Path(spool.name))
+            name = Identifier(*table.split("."))
+            with connection.transaction() as tx, Path(spool.name).open("rb") as lines:
+                tx.run(SQL(queries()["create_difference_table"]).format(table=name))
+                copy = SQL(queries()["copy_different_rows"]).format(table=name)
+                tx.copy(tx.text_of(copy), lines)
 
 
 def check_observable(connection: LedgerConnection, topology: str) -> None:
@@ -150,14 +154,3 @@ def _parquet(path: Path) -> Iterator[Write]:
 
 
 _FORMATS: dict[str, Callable[[Path], Any]] = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}
-
-
-# --- a table -------------------------------------------------------------------------------------
-
-
-def _copy(connection: LedgerConnection, table: str, path: Path) -> None:
-    name = Identifier(*table.split("."))
-    with connection.transaction() as tx, path.open("rb") as spool:
-        tx.run(SQL(queries()["create_difference_table"]).format(table=name))
-        copy = SQL(queries()["copy_different_rows"]).format(table=name)
-        tx.copy(copy.as_string(tx.cursor), spool)

@@ -90,7 +90,10 @@ def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement
             return None
         return Disagreement.SILENT, format_ranges(row["unsatisfied"])
     if row is None:
-        return _judge_unknown(run, emitted)
+        txids = emitted(run.run_id) if run.state == "success" else []
+        if txids == []:
+            return None
+        return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
     is_satisfied = row["satisfied"] == row["txids"]
     if run.state == "success" and not is_satisfied:
         what = Disagreement.HELD if row["held"] else Disagreement.UNSATISFIED
@@ -100,10 +103,3 @@ def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement
     if run.state == "failed" and row["open"]:
         return Disagreement.OPEN, format_ranges(row["unsatisfied"])
     return None
-
-
-def _judge_unknown(run: DagRun, emitted: Emitted) -> tuple[Disagreement, str] | None:
-    txids = emitted(run.run_id) if run.state == "success" else []
-    if txids == []:
-        return None
-    return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)

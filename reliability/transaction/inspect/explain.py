@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import ExplainNotPossible
 from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import interval_of, made_of
 from reliability.states.explain_row import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -134,14 +134,13 @@ def _commits(
     participants: TopologyDatabases, contributions: Iterable[Row]
 ) -> dict[TransactionAttempt, Row]:
     """Read from the coordinator's ledger when attempts committed, and for which runs."""
-    attempts: Sequence[TransactionAttempt] = [_attempt(row) for row in contributions]
-    with participants.coordinator.transaction() as tx:
-        rows = tx.all(
-            "commits_of_attempts",
-            topology=participants.topology,
-            txids=[attempt.txid for attempt in attempts],
-            attempt_ids=[attempt.attempt_id for attempt in attempts],
-        )
+    attempts = [_attempt(row) for row in contributions]
+    rows = participants.coordinator.all(
+        "commits_of_attempts",
+        topology=participants.topology,
+        txids=[attempt.txid for attempt in attempts],
+        attempt_ids=[attempt.attempt_id for attempt in attempts],
+    )
     return {TransactionAttempt(row["txid"], row["attempt_id"]): row for row in rows}
 
 
@@ -152,13 +151,13 @@ def _attempt(row: Row) -> TransactionAttempt:
 def _contribution(
     tables: StateTables, row: Row, commits: Mapping[TransactionAttempt, Row]
 ) -> Contribution:
-    commit = commits.get(_attempt(row), {})
-    return Contribution(
-        attempt=_attempt(row),
+    attempt = _attempt(row)
+    commit = commits.get(attempt, {})
+    return made_of(
+        Contribution,
+        commit,
+        attempt=attempt,
         presence=row["_presence"],
         values={column.name: row[column.name] for column in tables.state.all_columns()},
-        committed_at=commit.get("committed_at"),
-        dag_id=commit.get("dag_id", ""),
-        run_id=commit.get("run_id", ""),
         interval=interval_of(commit) if commit else None,
     )

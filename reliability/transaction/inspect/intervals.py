@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import groupby
@@ -16,11 +16,10 @@ from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.standing import Standing
-from reliability.core.statement_key import StatementKey
 from reliability.core.texts import clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import interval_of, made_of
 from reliability.transaction.inspect.expected import (
     MOST,
     ScheduleNotEvaluated,
@@ -47,9 +46,8 @@ class IntervalState(str, Enum):
     CHANGED = "changed"  # committed, and a file of it is another one now
 
 
-NEVER_EMITTED = frozenset({IntervalState.MISSING.value, IntervalState.FAILED.value})
 #: These do not go on without a person, and nothing else tells a person of them.
-NEED_A_PERSON = NEVER_EMITTED | {IntervalState.LATE.value, IntervalState.BLOCKED.value}
+NEED_A_PERSON = frozenset({"missing", "failed", "late", "blocked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +79,9 @@ class IntervalReport:
 
     @property
     def name(self) -> str:
-        """Name the interval, with how many such there are."""
-        several = f" ({self.count})" if self.count > 1 else ""
-        return (str(self.interval) if self.interval else "no interval") + several
+        return name_intervals(self.interval, self.count)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {
             "topology": self.topology,
             "interval": str(self.interval) if self.interval else None,
@@ -100,6 +95,12 @@ class IntervalReport:
             "why": self.why,
             "next_step": self.next_step,
         }
+
+
+def name_intervals(interval: Interval | None, count: int) -> str:
+    """Name an interval, or `count` of them that follow each other."""
+    several = f" ({count})" if count > 1 else ""
+    return (str(interval) if interval else "no interval") + several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,22 +141,6 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return f"{total:,} {lack} a commit: {named}" if total else ""
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalKey(StatementKey):
-    """An interval of a topology; both ends are None for an untimed spout."""
-
-    topology: str
-    interval_start: datetime | None
-    interval_end: datetime | None
-
-    @classmethod
-    def of(cls, topology: str, interval: Interval | None) -> IntervalKey:
-        """Return the key of an interval."""
-        if interval is None:
-            return cls(topology, None, None)
-        return cls(topology, interval.start, interval.end)
-
-
 def intervals_without_commit(
     tx: DatabaseTransaction,
     topology: str,
@@ -167,18 +152,15 @@ def intervals_without_commit(
     :param older_than: only what could have been committed longer ago
     :param standing: the topology's, if the caller has read it in this transaction
     """
-    missing, unknown = _missing(tx, topology)
+    missing, unknown, is_cut = _missing(tx, topology, older_than)
     reports = [
-        *missing[:MOST],
         *(_unfinished(topology, row) for row in tx.all("unfinished_emissions", topology=topology)),
         *_open(tx, topology, standing or find_standing(tx, topology)),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
     wanted = [report for report in reports if older_than is None or report.age > older_than]
     return IntervalsReport(
-        reports=tuple(sorted(_in_rows(wanted), key=_place)),
-        unknown=unknown,
-        is_cut=len(missing) > MOST,
+        reports=tuple(sorted((*missing, *wanted), key=_place)), unknown=unknown, is_cut=is_cut
     )
 
 
@@ -190,14 +172,17 @@ def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
 # --- missing -------------------------------------------------------------------------------------
 
 
-def _missing(tx: DatabaseTransaction, topology: str) -> tuple[list[IntervalReport], str | None]:
+def _missing(
+    tx: DatabaseTransaction, topology: str, older_than: timedelta | None
+) -> tuple[list[IntervalReport], str | None, bool]:
+    """Report missing intervals, why they are unknown, and whether there are more of them."""
     gaps = tx.all("gaps_between_emissions", topology=topology)
     row = tx.first("schedule", topology=topology)
     if row is None:
         is_untimed = len(gaps) == 1  # no emission has an interval
-        return [], None if is_untimed else "no run has recorded the DAG's schedule yet"
+        return [], None if is_untimed else "no run has recorded the DAG's schedule yet", False
     dag_id, now = row["dag_id"], gaps[0]["now"]
-    schedule = Schedule(**{name: row[name] for name in row if name != "dag_id"})
+    schedule = made_of(Schedule, row)
     spans = [(gap["gap_start"], gap["gap_end"]) for gap in gaps]
     if not schedule.catchup:  # backfills of the past oblige nobody to fill what lies between
         first = tx.one("first_scheduled_interval", topology=topology)["interval_start"]
@@ -205,62 +190,37 @@ def _missing(tx: DatabaseTransaction, topology: str) -> tuple[list[IntervalRepor
     try:
         missing = missing_intervals(schedule, spans, now)
     except ScheduleNotEvaluated as error:
-        return [], str(error)
-    return [_missing_report(topology, dag_id, interval, now) for interval in missing], None
+        return [], str(error), False
+    rows: list[list[Interval]] = []  # those that follow each other
+    for interval in missing[:MOST]:
+        if older_than is not None and now - interval.end <= older_than:
+            continue
+        if rows and rows[-1][-1].end == interval.start:
+            rows[-1].append(interval)
+        else:
+            rows.append([interval])
+    return [_missing_report(topology, dag_id, own, now) for own in rows], None, len(missing) > MOST
 
 
 def _missing_report(
-    topology: str, dag_id: str, interval: Interval, now: datetime
+    topology: str, dag_id: str, row: Sequence[Interval], now: datetime
 ) -> IntervalReport:
+    first, last = row[0], row[-1]
     return IntervalReport(
         topology=topology,
         state=IntervalState.MISSING,
-        interval=interval,
-        dag_id=dag_id,
-        since=interval.end,
-        age=now - interval.end,
-        why="no run has emitted it",
-    )
-
-
-def _in_rows(reports: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
-    """Join missing intervals that follow each other, and say what to type for each row."""
-    row: list[IntervalReport] = []
-    for report in reports:
-        if report.state is not IntervalState.MISSING:
-            yield report
-        elif row and _end(row[-1]) == _start(report):
-            row.append(report)
-        else:
-            yield from _joined(row)
-            row = [report]
-    yield from _joined(row)
-
-
-def _joined(row: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
-    if not row:
-        return
-    first, last = row[0], row[-1]
-    yield replace(
-        first,
-        interval=Interval(_start(first), _end(last)),
+        interval=Interval(first.start, last.end),
         count=len(row),
+        dag_id=dag_id,
+        since=first.end,
+        age=now - first.end,
+        why="no run has emitted it",
         next_step=(
             "is the DAG paused, or the scheduler down? If not: airflow backfill create "
-            f"--dag-id {first.dag_id} --from-date {_start(first):%Y-%m-%dT%H:%M:%S} "
-            f"--to-date {_start(last):%Y-%m-%dT%H:%M:%S} --reprocess-behavior failed"
+            f"--dag-id {dag_id} --from-date {first.start:%Y-%m-%dT%H:%M:%S} "
+            f"--to-date {last.start:%Y-%m-%dT%H:%M:%S} --reprocess-behavior failed"
         ),
     )
-
-
-def _start(report: IntervalReport) -> datetime:
-    assert report.interval is not None
-    return report.interval.start
-
-
-def _end(report: IntervalReport) -> datetime:
-    assert report.interval is not None
-    return report.interval.end
 
 
 # --- not emitted ---------------------------------------------------------------------------------
@@ -359,29 +319,26 @@ def _emitted(topology: str, rows: Sequence[Row], row: Row, judged: OpenTxid) -> 
         IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
     }
     step = steps.get(judged.state, "nothing")
-    report = _report(topology, judged.state, row, row["emitted_at"], judged.why, step)
-    return replace(report, txids=txids, wait=judged.wait)
+    since, why, wait = row["emitted_at"], judged.why, judged.wait
+    return _report(topology, judged.state, row, since, why, step, txids=txids, wait=wait)
 
 
 def _parked(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
     for row in rows:
         step = f"fix the cause; then: reliability replay {topology} {row['txid']}"
-        why, since = row["verdict_reason"], row["emitted_at"]
-        parked = _report(topology, IntervalState.PARKED, row, since, why, step)
-        yield replace(parked, txids=(row["txid"],))
+        why, since, txids = row["verdict_reason"], row["emitted_at"], (row["txid"],)
+        yield _report(topology, IntervalState.PARKED, row, since, why, step, txids=txids)
 
 
 def _report(
-    topology: str, state: IntervalState, row: Row, since: datetime, why: str, next_step: str
+    topology: str,
+    state: IntervalState,
+    row: Row,
+    since: datetime,
+    why: str,
+    next_step: str,
+    **more: Any,
 ) -> IntervalReport:
-    return IntervalReport(
-        topology=topology,
-        state=state,
-        interval=interval_of(row),
-        dag_id=row["dag_id"],
-        run_id=row["run_id"],
-        since=since,
-        age=row["now"] - since,
-        why=why,
-        next_step=next_step,
-    )
+    own = {"topology": topology, "state": state, "since": since, "why": why, "next_step": next_step}
+    age = row["now"] - since
+    return made_of(IntervalReport, row, interval=interval_of(row), age=age, **own, **more)

@@ -14,6 +14,7 @@ from reliability.core.standing import Standing
 from reliability.core.txids import format_ranges, format_txids, with_noun, with_verb
 from reliability.core.waits import WaitsFor
 from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.read_rows import made_of
 from reliability.transaction.inspect.intervals import (
     NEED_A_PERSON,
     IntervalsReport,
@@ -43,7 +44,6 @@ class Waiting:
     are_replays: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         reason, blocked = self.wait.reason, self.wait.blocked
         return {
             "txids": self.txids,
@@ -94,7 +94,6 @@ class Overview:
     replays: Mapping[int, Wait]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("window", "oldest_uncommitted_at", "lacking", "replays"):
             del own[name]
@@ -145,17 +144,12 @@ def overviews(tx: DatabaseTransaction, topology: str | None = None) -> list[Over
 
 def _overview(tx: DatabaseTransaction, row: Row, standing: Standing) -> Overview:
     topology = row["topology"]
-    return Overview(
-        topology=topology,
+    return made_of(
+        Overview,
+        row,
         emitted=row["next_txid"] - 1,
         committed=row["curr_txid"] - 1,
         window=(row["curr_txid"], row["curr_txid"] + row["max_spout_pending"]),
-        processing=row["processing"],
-        processed=row["processed"],
-        commit_number=row["commit_number"],
-        checkpoint=row["checkpoint"],
-        last_change_at=row["last_change_at"],
-        oldest_uncommitted_at=row["oldest_uncommitted_at"],
         paused=row["paused_reason"],
         blocked=standing.blocked,
         held=_with_txids(tx.all("held_txids", topology=topology)),

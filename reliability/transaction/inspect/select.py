@@ -13,8 +13,7 @@ from reliability.core.spout import Interval
 from reliability.core.txids import name_txids
 from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.read_rows import interval_of
-from reliability.transaction.inspect.intervals import IntervalKey
+from reliability.ledger.read_rows import ends_of, interval_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +74,8 @@ def _intervals(
         "selected_txids",
         topology=topology,
         txids=txids,
-        interval_start=interval and interval.start,
-        interval_end=interval and interval.end,
         file=file_pattern(file) if file else None,
+        **ends_of(interval),
     )
     return {row["txid"]: interval_of(row) for row in rows}
 
@@ -127,29 +125,20 @@ def _nothing(
     parts = ([f"lies in {interval}"] if interval else []) + ([f"reads {file}"] if file else [])
     sentences = [f"no txid of {topology} {' and '.join(parts)}"]
     if interval:
-        sentences += [
-            _last_run(connection, topology, interval),
-            _beside(connection, topology, interval),
-        ]
+        rows = connection.all("intervals_beside", topology=topology, moment=interval.start)
+        near = " and ".join(f"{interval_of(row)} (txid {row['txid']})" for row in rows)
+        sentences.append(_last_run(connection, topology, interval))
+        sentences.append(f"the nearest are {near}" if near else "none has an interval")
     else:
-        sentences += [_files(connection, topology)]
-    return NothingSelected("; ".join(filter(None, sentences)))
-
-
-def _beside(connection: LedgerConnection, topology: str, interval: Interval) -> str:
-    rows = connection.all("intervals_beside", topology=topology, moment=interval.start)
-    nearest = [f"{interval_of(row)} (txid {row['txid']})" for row in rows]
-    return f"the nearest are {' and '.join(nearest)}" if nearest else "none has an interval"
-
-
-def _files(connection: LedgerConnection, topology: str) -> str:
-    items = [row["item"] for row in connection.all("files_of_topology", topology=topology)]
-    return f"it has read, for example, {', '.join(items)}" if items else ""
+        rows = connection.all("files_of_topology", topology=topology)
+        if rows:
+            items = ", ".join(row["item"] for row in rows)
+            sentences.append(f"it has read, for example, {items}")
+    return NothingSelected("; ".join(sentences))
 
 
 def _last_run(connection: LedgerConnection, topology: str, interval: Interval) -> str:
-    key = IntervalKey.of(topology, interval)
-    row = connection.first("last_run_of_interval", **key)
+    row = connection.first("last_run_of_interval", topology=topology, **ends_of(interval))
     if row is None:
         return "no run has emitted it"
     if row["reason_code"]:

@@ -14,9 +14,9 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.texts import clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.read_rows import batch_of, interval_of
+from reliability.ledger.read_rows import batch_of, ends_of, interval_of
 from reliability.transaction.emit.source_items import LedgerItems, with_batches
-from reliability.transaction.inspect.intervals import IntervalKey, IntervalReport, IntervalState
+from reliability.transaction.inspect.intervals import IntervalReport, IntervalState
 
 Batches = Mapping[int, tuple[Interval | None, BatchMeta]]
 
@@ -61,7 +61,10 @@ def without_txid(connection: LedgerConnection, topology: Topology) -> Iterator[W
     :raises ReliabilityError: the source cannot be read
     """
     allocated = _allocated(connection, topology)
-    for interval in _past_intervals(connection, topology):
+    past: list[Interval | None] = [None]
+    if topology.spout.timed:
+        past = [interval_of(r) for r in connection.all("closed_intervals", topology=topology.name)]
+    for interval in past:
         try:
             items = topology.spout.plan(interval, allocated)
         except NothingToEmit:  # all its files were archived
@@ -91,18 +94,12 @@ def _second_deliveries(
     return second_deliveries(items, [item for _, meta in counted.values() for item in meta.items])
 
 
-def _past_intervals(connection: LedgerConnection, topology: Topology) -> list[Interval | None]:
-    if not topology.spout.timed:
-        return [None]
-    return [interval_of(row) for row in connection.all("closed_intervals", topology=topology.name)]
-
-
 def _allocated(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
     """Return the allocated items; an opaque batch belongs to its attempt until it commits."""
     committed = LedgerItems(connection, topology.name)
     if topology.spout.kind is SpoutKind.TRANSACTIONAL:
         return committed
-    row = connection.one("topology_details", topology=topology.name)
+    row = connection.one("topology_position", topology=topology.name)
     key = TxidKey(topology.name, row["next_txid"])
     live = connection.all("uncommitted_batches_before", **key)
     return with_batches(committed, [batch_of(row) for row in live])
@@ -110,7 +107,7 @@ def _allocated(connection: LedgerConnection, topology: Topology) -> AllocatedIte
 
 def late_report(connection: LedgerConnection, topology: str, late: WithoutTxid) -> IntervalReport:
     """Report items that came after the emission of their interval."""
-    run = connection.one("last_run_of_interval", **IntervalKey.of(topology, late.interval))
+    run = connection.one("last_run_of_interval", topology=topology, **ends_of(late.interval))
     why = f"{late.rows:,} rows in {len(late.items):,} items came after its emission"
     why += f", the first {late.items[0]}"
     step = f"to take them in: {clear_command(run['dag_id'], run['run_id'])}"

@@ -13,7 +13,7 @@ from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, Interval
 from reliability.core.standing import Standing
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import interval_of, made_of
 from reliability.transaction.inspect.intervals import why_open
 from reliability.transaction.topology.read_standing import read_standing
 
@@ -68,18 +68,18 @@ def state_of(tx: DatabaseTransaction, topology: str, txid: int) -> TxidState:
 
 
 def _txid_state(row: Row, standing: Standing) -> TxidState:
-    state, why = state_of_txid(row, standing)
-    own = ("txid", "replays", "rows", "dag_id", "run_id", "emitted_at", "committed_at")
-    return TxidState(
+    state, why = _state_and_why(row, standing)
+    return made_of(
+        TxidState,
+        row,
         interval=interval_of(row),
         state=state,
         why=why or None,
         files=files_of(row["items"] or ()),
-        **{name: row[name] for name in own},
     )
 
 
-def state_of_txid(row: Row, standing: Standing) -> tuple[str, str]:
+def _state_and_why(row: Row, standing: Standing) -> tuple[str, str]:
     """Return the state of a txid, and why it is not simply committed."""
     if row["committed_attempt"] is None:
         open_txid = why_open(row, standing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.difference import Differing
 from reliability.core.progress import UNSEEN, StateProgress
@@ -85,7 +84,10 @@ def verify_state(
         state=state.name,
         database=database,
         rows=tx.one(state.count())["rows"],
-        headers=tuple(_unrecorded(tx, state)),
+        headers=tuple(
+            f"attempt {row['txid']}:{row['attempt_id']} has committed but is not recorded"
+            for row in tx.all("txids_without_header", **StateKey(state.topology, state.name))
+        ),
         compares_values=not state.state.is_append,
     )
     if state.keeps_contributions:
@@ -104,13 +106,6 @@ def verify_state(
     if (counted := state.missing_by_header(wrong)) is not None:
         verified = replace(verified, missing=counted[0], surplus=counted[1])
     return verified
-
-
-def _unrecorded(tx: DatabaseTransaction, state: StoredState) -> Iterator[str]:
-    key = StateKey(state.topology, state.name)
-    for row in tx.all("txids_without_header", **key):
-        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
-        yield f"attempt {attempt} has committed but is not recorded"
 
 
 # --- for alerts ----------------------------------------------------------------------------------
@@ -142,8 +137,7 @@ def record_verified(
 
 def record_repaired(connection: LedgerConnection, topology: str) -> None:
     """Record that nothing is known to be wrong any more."""
-    with connection.transaction() as tx:
-        tx.run("forget_what_was_wrong", topology=topology)
+    connection.run("forget_what_was_wrong", topology=topology)
 
 
 def _what_is_wrong(state: Verified) -> Iterator[str]:

@@ -6,13 +6,15 @@
 
 The second step commits before the third: the fenced Spark tasks then release the tables, which they
 lock while they copy. Requests stay open, so their tasks begin new attempts by themselves.
+
+A value that was added lacks the txids that had committed before, until they are replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
@@ -20,7 +22,8 @@ from reliability.core.errors import AlterNotPossible, LedgerBusy, TargetTableTak
 from reliability.core.state import History, State, replay_refusal
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
+from reliability.core.txids import format_txids, with_noun
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
 from reliability.states.headers import compacted_through
@@ -36,7 +39,7 @@ from reliability.transaction.topology.declare import (
     recorded_definition,
     statements_to_create,
 )
-from reliability.transaction.topology.redeclare import (
+from reliability.transaction.topology.lifecycle import (
     count_rows,
     dependents_of,
     empty_that_waits,
@@ -149,7 +152,11 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     _check_possible(planned)
     if planned.is_free or not planned.states:
         return planned
-    _check_nothing_empty_waits(connection, topology.name)
+    if waiting := empty_that_waits(connection, topology.name):
+        raise AlterNotPossible(
+            f"{topology.name}: {waiting} still has to commit as empty, for the states as they are",
+            remedy="let the txids before it commit, and alter again.",
+        )
     with TopologyDatabases.of_known(connection, topology.name) as databases:
         elsewhere = _elsewhere(databases, topology)
         fenced = 0
@@ -171,14 +178,6 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
         remedy=f"run `reliability pause {topology.name} --reason '…'`, alter again, then "
         f"`reliability resume {topology.name}`.",
     )
-
-
-def _check_nothing_empty_waits(ledger: Ledger, topology: str) -> None:
-    if waiting := empty_that_waits(ledger, topology):
-        raise AlterNotPossible(
-            f"{topology}: {waiting} still has to commit as empty, for the states as they are",
-            remedy="let the txids before it commit, and alter again.",
-        )
 
 
 def _check_possible(planned: Alteration) -> None:
@@ -214,7 +213,7 @@ def _plan(
         pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
         states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
     if any(state.added for state in states):
-        lacking = lacking_txids(tx, topology.name, topology.states, **reached)
+        lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
     if fenced is None:
         fenced = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     return Alteration(
@@ -227,26 +226,6 @@ def _plan(
         fillable=lacking[0],
         unfillable=lacking[1],
     )
-
-
-def lacking_txids(
-    tx: DatabaseTransaction,
-    topology: str,
-    states: Sequence[State],
-    *,
-    curr_txid: int,
-    commit_number: int,
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the txids that have not committed since `commit_number`: replayable ones, and others.
-
-    :param states: those of the topology, in all databases (H5)
-    """
-    through = compacted_through(tx, topology)
-    txids: dict[bool, list[int]] = {True: [], False: []}
-    for row in tx.all("txids_committed_through", topology=topology, commit_number=commit_number):
-        refusal = replay_refusal(states, row["txid"], curr_txid, through)
-        txids[refusal is None].append(row["txid"])
-    return tuple(txids[True]), tuple(txids[False])
 
 
 def _differing(
@@ -312,7 +291,13 @@ def _lost_by(tx: DatabaseTransaction, change: StateChange) -> list[str]:
 def _check_change(tx: DatabaseTransaction, change: StateChange) -> None:
     """Raise AlterNotPossible if the tables cannot be altered."""
     if (obstacle := change.obstacle()) is not None:
-        raise AlterNotPossible(obstacle, remedy=_way(change.old))
+        name, topology = change.old.name, change.old.topology
+        raise AlterNotPossible(
+            obstacle,
+            remedy=f"keep {name} as it is and give the code a state of another name beside it; "
+            f"`reliability alter {topology} --yes --reason TEXT` creates it, `reliability replay "
+            f"{topology} TXIDS` fills it; then remove {name} from the code, and alter again",
+        )
     check_tables(tx, change.old)
     blocking = [
         f"{row['dependent']} uses its column {row['name']}"
@@ -326,16 +311,6 @@ def _check_change(tx: DatabaseTransaction, change: StateChange) -> None:
     if blocking:
         way = "drop what uses the columns, and create it again afterwards"
         raise AlterNotPossible(", ".join(blocking), remedy=way)
-
-
-def _way(tables: StateTables) -> str:
-    """Return how to get what no ALTER TABLE can do."""
-    return (
-        f"keep {tables.state.name} as it is and give the code a state of another name beside it; "
-        f"`reliability alter {tables.topology} --yes --reason TEXT` creates it, `reliability "
-        f"replay {tables.topology} TXIDS` fills it; then remove {tables.state.name} from the code, "
-        "and alter again"
-    )
 
 
 def _dependents(
@@ -421,4 +396,99 @@ def _alter_state(tx: DatabaseTransaction, altered: AlteredState, reason: str) ->
         definition_after=new and as_json(new.state.definition()),
         digest_after=new and new.state.digest(),
         **key,
+    )
+
+
+# --- values that were added ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LackingValue:
+    """A value that was added later, and the committed txids that it does not contain.
+
+    :param counts_from: the first txid that committed after it was added
+    :param fillable: txids that a replay adds to it
+    :param unfillable: txids that can no longer be replayed
+    :param next_step: how it gets the fillable ones
+    """
+
+    state: str
+    value: str
+    counts_from: int
+    fillable: tuple[int, ...]
+    unfillable: tuple[int, ...]
+    next_step: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        txids = {n: format_txids(getattr(self, n)) for n in ("fillable", "unfillable")}
+        return {**asdict(self), **txids}
+
+
+def lacking_values(connection: LedgerConnection, topology: str) -> list[LackingValue]:
+    """Return the values that do not contain every committed txid.
+
+    :raises LedgerUnavailable: a database with states of the topology does not answer
+    """
+    added = connection.all("added_values", topology=topology)
+    if not added:
+        return []
+    with TopologyDatabases.of_known(connection, topology) as databases:
+        states = [
+            tables.state
+            for database in databases.all
+            for tables in declared_tables(database, topology)
+        ]
+    values = []
+    with connection.transaction() as tx:
+        curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
+        for row in added:
+            fillable, unfillable = _lacking_txids(
+                tx, topology, states, curr_txid=curr_txid, commit_number=row["commit_number"]
+            )
+            values.append(
+                LackingValue(
+                    state=row["state"],
+                    value=row["value"],
+                    counts_from=row["counts_from"],
+                    fillable=fillable,
+                    unfillable=unfillable,
+                    next_step=how_to_fill(topology, fillable, unfillable),
+                )
+            )
+    return [value for value in values if value.fillable or value.unfillable]
+
+
+def _lacking_txids(
+    tx: DatabaseTransaction,
+    topology: str,
+    states: Sequence[State],
+    *,
+    curr_txid: int,
+    commit_number: int,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the txids that have not committed since `commit_number`: replayable ones, and others.
+
+    :param states: those of the topology, in all databases (H5)
+    """
+    through = compacted_through(tx, topology)
+    txids: dict[bool, list[int]] = {True: [], False: []}
+    for row in tx.all("txids_committed_through", topology=topology, commit_number=commit_number):
+        refusal = replay_refusal(states, row["txid"], curr_txid, through)
+        txids[refusal is None].append(row["txid"])
+    return tuple(txids[True]), tuple(txids[False])
+
+
+def how_to_fill(topology: str, fillable: Iterable[int], unfillable: Iterable[int]) -> str:
+    """Say how values that were added later get the txids that they lack; empty if they lack none.
+
+    >>> how_to_fill("shop", [4, 5], [1, 2, 3])
+    '`reliability replay shop 4..5` fills it in; txids 1..3 cannot be replayed any more'
+    """
+    fills, lost = format_txids(fillable), format_txids(unfillable)
+    return "; ".join(
+        [
+            *([f"`reliability replay {topology} {fills}` fills it in"] if fills else []),
+            *([f"{with_noun(lost)} cannot be replayed any more"] if lost else []),
+        ]
     )

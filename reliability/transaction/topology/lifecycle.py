@@ -1,27 +1,47 @@
-"""A topology as a whole: declare it before its first emission, pause it, resume it."""
+"""A topology as a whole: declare it before its first emission, pause it, resume it.
+
+While nothing of it has committed, changed definitions of states are taken at once (C10):
+
+1. compare the code's definitions with those of the ledger, in every database
+2. fence every live attempt: what it has staged is for the old definitions
+3. drop the tables of the states that differ; they must be empty, and nothing may depend on them
+
+The second step commits before the third: the fenced Spark tasks then release the tables, which they
+lock while they copy. `declare` creates the new tables.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
 from reliability.core.definitions import Topology
-from reliability.core.errors import TopologyUnknown
-from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, holding, lock_topology
+from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TopologyUnknown
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
+from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding, lock_topology
+from reliability.states import attempt_table
+from reliability.states.migration import inspect
+from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declare_states
+from reliability.transaction.topology.declare import declare_states, declared_tables
 from reliability.transaction.topology.participants import declare_participants
-from reliability.transaction.topology.redeclare import forget_changed_states, has_changed_freely
 
 
 def declare(connection: LedgerConnection, topology: Topology) -> None:
     """Record the topology and create its states in every database; safe to repeat.
 
-    :raises StateDefinitionChanged, TargetTableTaken: see declare_states, forget_changed_states
+    :raises StateDefinitionChanged: see declare_states; or, while nothing has committed, a table
+        that has to be dropped has rows, or something depends on it
+    :raises TargetTableTaken: see declare_states
     :raises ParticipantTaken, CheckpointMismatch: see declare_participants
+    :raises LedgerBusy: an attempt with the old definitions began meanwhile, or a commit is decided
     """
     _record(connection, topology)
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
         declare_participants(databases)
-        forget_changed_states(connection, topology)
+        if _has_changed_freely(databases, topology):
+            _in_each_free(databases, lambda tx, _: _fence(tx, topology.name))
+            _in_each_free(databases, lambda tx, name: _forget(tx, topology, name))
         for database in databases.all:
             with holding(database, topology.name) as (tx, row):
                 has_committed = row["commit_number"] > 0
@@ -31,9 +51,11 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
 def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
     """Take the code's definitions of the states if nothing has committed; if not, do nothing (C10).
 
-    :raises StateDefinitionChanged, TargetTableTaken: see declare
+    :raises: see declare
     """
-    if has_changed_freely(connection, topology):
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        has_changed = _has_changed_freely(databases, topology)
+    if has_changed:
         declare(connection, topology)
 
 
@@ -74,3 +96,124 @@ def _change(
     with connection.transaction(patience=PATIENCE_SECONDS) as tx:
         if tx.first(statement, topology=topology, **parameters) is None:
             raise TopologyUnknown(f"the ledger has no topology called {topology}")
+
+
+# --- changed definitions, while nothing has committed --------------------------------------------
+
+
+def _has_changed_freely(databases: TopologyDatabases, topology: Topology) -> bool:
+    """Say whether the code's states differ from the ledger's and nothing has committed yet."""
+    is_free = _is_free(databases.coordinator, topology.name)
+    return is_free and any(_differs(database, topology) for database in databases.all)
+
+
+def _in_each_free(
+    databases: TopologyDatabases, change: Callable[[DatabaseTransaction, str], None]
+) -> None:
+    """Change each database in which nothing has committed, in a transaction of its own."""
+    for connection in databases.all:
+        with hold_at_rest(connection, databases.topology) as tx:
+            if _is_free(tx, databases.topology):
+                change(tx, connection.database)
+
+
+def _fence(tx: DatabaseTransaction, topology: str) -> None:
+    _check_nothing_empty_waits(tx, topology)
+    fence_all(tx, topology)
+
+
+def fence_all(tx: DatabaseTransaction, topology: str) -> int:
+    why = "the definitions of the states have changed"
+    return tx.run("fence_live_attempts", topology=topology, txid=None, attempt_id=None, reason=why)
+
+
+def empty_that_waits(ledger: Ledger, topology: str) -> str:
+    """Name the parked and skipped txids that still have to commit as empty; empty if none.
+
+    Their attempts are for the old definitions. Nobody would begin them again after a fence.
+    """
+    rows = ledger.all("waiting_empty_attempts", topology=topology)
+    return ", ".join(
+        f"txid {row['txid']} ({row['verdict'].lower()}: {row['verdict_reason']})" for row in rows
+    )
+
+
+@contextmanager
+def hold_at_rest(connection: LedgerConnection, topology: str) -> Iterator[DatabaseTransaction]:
+    """Open a transaction in one of the databases that holds the topology there.
+
+    :raises LedgerBusy: a change of its states is in progress
+    """
+    with holding(connection, topology) as (tx, row):
+        check_at_rest(row, topology)
+        yield tx
+
+
+def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
+    if waiting := empty_that_waits(tx, topology):
+        raise StateDefinitionChanged(
+            f"the states of {topology} have changed before its first commit, and {waiting} still "
+            "has to commit as empty",
+            remedy="restore the old definitions until that has committed, then run `reliability "
+            f"alter {topology}`; or, if nothing of it is needed, `reliability drop {topology}`.",
+        )
+
+
+def _is_free(ledger: Ledger, topology: str) -> bool:
+    return bool(ledger.one("topology_position", topology=topology)["commit_number"] == 0)
+
+
+def _differs(connection: LedgerConnection, topology: Topology) -> bool:
+    with connection.transaction() as tx:
+        recorded = tx.all("state_definitions", topology=topology.name)
+        wanted = {s.name for s in topology.states if s.database == connection.database}
+        has_other = bool(recorded) and wanted != {row["state"] for row in recorded}
+        return has_other or bool(_changed(tx, topology, connection.database))
+
+
+def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list[StateTables]:
+    """Return the recorded states that the code no longer has, or whose tables are not as it says.
+
+    A table that a person has dropped or altered is made anew, too.
+    """
+    wanted = {s.name: s.digest() for s in topology.states if s.database == database}
+    return [
+        tables
+        for tables in declared_tables(tx, topology.name)
+        if wanted.get(tables.name) != tables.state.digest() or inspect(tx, tables) is not None
+    ]
+
+
+def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
+    if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
+        raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
+    for tables in _changed(tx, topology, database):
+        if dependents := dependents_of(tx, tables):
+            raise StateDefinitionChanged(
+                f"state {tables.state.name} of {topology.name} has changed before its first "
+                f"commit, and its table {tables.target_name} cannot be made anew: "
+                f"{', '.join(dependents)} depends on it",
+                remedy="drop what depends on the table and create it again afterwards, or restore "
+                "the old definition.",
+            )
+        if count_rows(tx, tables):
+            raise StateDefinitionChanged(
+                f"state {tables.state.name} of {topology.name} has changed before its first "
+                f"commit, but its table {tables.target_name} has rows that no txid has added",
+                remedy=f"TRUNCATE {tables.target_name}, or restore the old definition.",
+            )
+        attempt_table.drop_all(tx, tables)
+        tx.run(tables.drop())
+        tx.one("forget_state", topology=topology.name, state=tables.state.name)
+
+
+def dependents_of(tx: DatabaseTransaction, tables: StateTables) -> Sequence[str]:
+    """Return the views and foreign keys of others that depend on a state's table."""
+    return [row["dependent"] for row in tx.all("dependents_of_table", table=tables.target_name)]
+
+
+def count_rows(tx: DatabaseTransaction, tables: StateTables) -> int:
+    """Count the rows of a state's table; 0 if a person has dropped it."""
+    if not tx.one("table_exists", table=tables.target_name)["exists"]:
+        return 0
+    return int(tx.one(tables.count())["rows"])
