@@ -76,8 +76,8 @@ from reliability.transaction.process.attempt_messages import (
     start_step,
     store_quarantined,
     verify_source,
+    with_changed_columns,
 )
-from reliability.transaction.process.changed_columns import with_changed_columns
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
 

@@ -150,16 +150,8 @@ def run_audit(
     problem = row["problem"]
     if problem and lacks_schema(row["error_code"], problem):
         problem = f"{problem}; {QUALIFY}"
-    return AuditOutcome(
-        state=state,
-        name=name,
-        of=of,
-        severity=severity,
-        violations=row["violations"],
-        examples=tuple(row["examples"] or ()),
-        problem=problem,
-        error_code=row["error_code"],
-    )
+    found = {**row, "examples": tuple(row["examples"] or ()), "problem": problem}
+    return AuditOutcome(state=state, name=name, of=of, severity=severity, **found)
 
 
 def log_violations(subject: str, outcomes: Iterable[AuditOutcome]) -> None:

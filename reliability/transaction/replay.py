@@ -228,7 +228,8 @@ class ReplayRun:
                 failed[txid] = error  # before this thread takes the next txid
                 raise
 
-        with ThreadPoolExecutor(self._window(), "replay") as pool:
+        details = self._connection.one("topology_details", topology=self._topology)
+        with ThreadPoolExecutor(details["max_replay_pending"], "replay") as pool:
             running = {pool.submit(replay_one, txid): txid for txid in txids}
             try:
                 for future in as_completed(running):
@@ -256,11 +257,6 @@ class ReplayRun:
         for future in later:
             future.cancel()
         self._give_up(later.values(), "reliability replay ended without it")
-
-    def _window(self) -> int:
-        with self._connection.transaction() as tx:
-            row = tx.one("topology_details", topology=self._topology)
-        return int(row["max_replay_pending"])
 
     def _replay(self, txid: int) -> ReplayResult:
         """Process the txid until it is replayed, in a session of its own."""
@@ -291,7 +287,12 @@ class ReplayRun:
             connection, task, self._run_step, wanted.patience, self._progress
         )
         tried = run_transaction(connection, task, executor, self._observer)
-        attempt = tried.attempt if tried else self._replaying(connection, txid, request)
+        if tried:
+            attempt = tried.attempt
+        else:
+            key, after = TxidKey(self._topology, txid), request.granted_after
+            first = connection.one("first_replay_after", granted_after=after, **key)
+            attempt = TransactionAttempt(txid, first["attempt_id"])
         report = attempt_report(connection, self._topology, attempt)
         return ReplayResult(
             txid=txid,
@@ -300,14 +301,6 @@ class ReplayRun:
             audits=tuple(outcome for outcome in report.audits if outcome.is_violated),
             outdated_code=outdated_code(connection, self._topology, attempt),
         )
-
-    def _replaying(
-        self, connection: LedgerConnection, txid: int, request: Request
-    ) -> TransactionAttempt:
-        key = TxidKey(self._topology, txid)
-        row = connection.first("first_replay_after", granted_after=request.granted_after, **key)
-        assert row is not None
-        return TransactionAttempt(txid, row["attempt_id"])
 
 
 @dataclass(slots=True)

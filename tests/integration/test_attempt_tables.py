@@ -18,7 +18,7 @@ from reliability.states.kinds import stored_state
 from reliability.states.tables import attempt_table_of
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.inspect.verify import verify, verify_state
-from reliability.transaction.maintain import merge
+from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made, opaque_states, states
@@ -189,7 +189,7 @@ def test_few_keys_of_many_rows_are_moved_to_the_others(shop, connection, monkeyp
 
 def test_a_sweep_leaves_only_the_newest_tables(shop, connection, monkeypatch):
     """H10: each makes the planning of a query longer, and the rows stay the same."""
-    monkeypatch.setattr(merge, "KEPT_TABLES", 1)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 1)
     shop.transact(1)
     committed(shop, 2, 3)
     before = shop.tables()
@@ -203,12 +203,12 @@ def test_a_sweep_leaves_only_the_newest_tables(shop, connection, monkeypatch):
 
 
 def test_a_table_that_is_read_is_merged_later(shop, connection, another, monkeypatch):
-    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop.transact(1)
     with another.transaction() as tx:
         tx.all(SQL("SELECT * FROM reliability_contribution.shop__exact"))
-        assert merge.merge_tables(connection, "shop") == 0
-    assert merge.merge_tables(connection, "shop") > 0
+        assert compaction.merge_tables(connection, "shop") == 0
+    assert compaction.merge_tables(connection, "shop") > 0
     assert all(is_exact(connection).values())
 
 
@@ -216,7 +216,7 @@ def test_tables_of_another_owner_are_left_to_it_and_the_others_are_merged(
     shop, connection, monkeypatch, caplog
 ):
     """H10: a sweep by a role that does not own all tables was red."""
-    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop.transact(1)
     [(own,)] = rows(
         connection, KEYED.replace("inhparent::regclass::text F", "inhrelid::regclass::text F")
@@ -228,7 +228,7 @@ def test_tables_of_another_owner_are_left_to_it_and_the_others_are_merged(
         "GRANT ALL ON SCHEMA reliability_contribution TO reliability",
         database=database_of(connection.dsn),
     )
-    assert merge.merge_tables(connection, "shop") > 0
+    assert compaction.merge_tables(connection, "shop") > 0
     assert len(rows(connection, KEYED)) == 1
     assert "must be owner" in caplog.text
     assert all(is_exact(connection).values())
@@ -269,9 +269,9 @@ def test_the_replaced_contribution_is_dropped_whole(shop, connection, monkeypatc
 def test_merged_rows_of_a_replaced_attempt_are_deleted(shop, connection, monkeypatch):
     """H10: they are looked for where they are after the drop."""
     monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
-    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop.transact(1)
-    merge.merge_tables(connection, "shop")
+    compaction.merge_tables(connection, "shop")
     shop.correct(1, made(5))
     sweep(connection, "shop", Leases(), clean=True)
     attempts = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__exact"
@@ -324,7 +324,7 @@ def test_a_compaction_waits_for_another_merge(connection, another, monkeypatch):
 def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monkeypatch):
     """H10: a snapshot from before a merge finds the rows neither in the one table nor the other."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
-    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop = Shop(connection, tasks=2)
     committed(shop, 1, 2)
     exact = next(s for s in shop.topology.states if s.name == "exact")
@@ -332,7 +332,7 @@ def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monk
     def merge_first(tx, tables, database):
         if tables.state.name == "all_of_it":
             with suppress(LedgerBusy):
-                merge.merge_tables_of(another, stored_state("shop", exact))
+                compaction.merge_tables_of(another, stored_state("shop", exact))
         return verify_state(tx, tables, database)
 
     monkeypatch.setattr("reliability.transaction.inspect.verify.verify_state", merge_first)

@@ -44,7 +44,7 @@ from reliability.transaction.commit.checkpoint_driver import Checkpoint
 from reliability.transaction.commit.committer import read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
-from reliability.transaction.maintain import merge
+from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import seal as sealing
 from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
@@ -82,7 +82,7 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (attempt_table, "MIN_ROWS", 2),
     (attempt_table, "MAX_TABLES_OF_VIEW", 2),
     (attempt_table, "MAX_TABLES", 3),
-    (merge, "KEPT_TABLES", 1),
+    (compaction, "KEPT_TABLES", 1),
 )
 MAX_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
 ENOUGH = 12  # acts of a task that works alone

@@ -61,20 +61,22 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """What one physical commit has changed; first commits have no differences.
+    """What applying a plan has done to one database, or to all.
 
-    Differences that a participant committed for a dead driver are not repeated here.
-
+    :param differences: what replays, rollbacks and repairs made; not what a participant committed
+        for a dead driver
+    :param audits: what the audits of the tables have found. The caller of `apply_plan` must look at
+        them: this change may still be refused, unless it is decided (C12)
     :param leaves_processed: whether an attempt may wait for its commit just after this one. One
         that is processed later has its own task
     """
 
     plan: Plan
     differences: tuple[Difference, ...] = ()
+    audits: tuple[AuditOutcome, ...] = ()
     leaves_processed: bool = True
 
     def committed(self) -> list[Committed]:
-        """Return the commits of the plan."""
         return [
             Committed(
                 attempt=change.attempt,
@@ -104,25 +106,8 @@ Planner = Callable[[DatabaseTransaction], Plan]
 
 
 def plan_nothing(tx: DatabaseTransaction) -> Plan:
-    """Plan nothing, to repair only what a predecessor left."""
+    """Plan nothing, to finish only the change that a dead driver left."""
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What applying a plan has done to one database, where it is recorded.
-
-    :param differences: what replays, rollbacks and repairs made
-    :param audits: what the audits of the tables have found. The caller must look at them: this
-        change may still be refused, unless it is decided (C12)
-    """
-
-    differences: Sequence[Difference]
-    audits: Sequence[AuditOutcome] = ()
-
-    def and_also(self, other: Applied) -> Applied:
-        """Return what both have done."""
-        return Applied([*self.differences, *other.differences], [*self.audits, *other.audits])
 
 
 def apply_plan(
@@ -130,7 +115,7 @@ def apply_plan(
     topology: str,
     plan: Plan,
     observer: DifferenceObserver | None = None,
-) -> Applied:
+) -> AppliedPlan:
     """Change every state of this database in the order of a plan, then audit the tables.
 
     Consecutive first commits move the pointers together. An opaque batch freezes behind the commit
@@ -145,7 +130,7 @@ def apply_plan(
         for change in plan:
             differences += _change(tx, states, change, observer)
     audits = audit_tables(tx, topology, facts["audits"])
-    return Applied(differences, audits)
+    return AppliedPlan(plan, tuple(differences), tuple(audits))
 
 
 def _attempts(plan: Plan) -> dict[str, list[int]]:
@@ -237,8 +222,7 @@ def record_differences(
     """Record the differences that a change has made, or, of a dry run, would make."""
     for difference in differences:
         values = difference.to_json()
-        by_hand = values["by_hand"]
-        values["by_hand"] = None if by_hand is None else as_json(by_hand)
+        values["by_hand"] = values["by_hand"] and as_json(values["by_hand"])
         tx.one("record_difference", **{**change, **values, "moved": as_json(values["moved"])})
 
 

@@ -14,7 +14,7 @@ If a database cannot commit the decided change, a rollback must replace it (`_re
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
@@ -163,7 +163,8 @@ class Checkpoint:
         for participant in self._participants():
             try:
                 differences = participant.handle(message, self.plan, self.patience)
-                self._record_differences(message, differences)
+                if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
+                    self._differences += differences
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:
@@ -177,10 +178,6 @@ class Checkpoint:
         if failures:
             self.fail(message)
         return failures
-
-    def _record_differences(self, message: Message, differences: Sequence[Difference]) -> None:
-        if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
-            self._differences += differences
 
     def ack(self, message: Message, participant: str) -> None:
         """Count a vote; a late or repeated one changes nothing."""
@@ -290,7 +287,7 @@ class Checkpoint:
                         log_violations(
                             f"{self.topology} c={new.state.commit_number}", applied.audits
                         )
-                        self._record_differences(message, applied.differences)
+                        self._differences += applied.differences
                         finish_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
@@ -352,7 +349,12 @@ def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoi
         yield Checkpoint(participants, patience)
     finally:
         if has_lock:
-            _unlock_driver(connection, topology)
+            try:
+                connection.run("unlock_driver", topology=topology)
+            except ReliabilityError as error:
+                logger.warning(
+                    "the driver's lock was not released; it ends with its session: %s", error
+                )
 
 
 def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> bool:
@@ -366,10 +368,3 @@ def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> 
             raise
         logger.warning("the driver of %s hangs: taking over and fencing it", topology)
         return False
-
-
-def _unlock_driver(connection: LedgerConnection, topology: str) -> None:
-    try:
-        connection.run("unlock_driver", topology=topology)
-    except ReliabilityError as error:
-        logger.warning("the driver's lock was not released; it ends with its session: %s", error)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -30,14 +31,12 @@ from reliability.states.audit_sql import log_violations
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import (
     REFUSALS,
-    Applied,
     AppliedPlan,
     Committed,
     Planner,
     RefusedPlan,
     apply_plan,
     finish_requests,
-    plan_nothing,
 )
 from reliability.transaction.commit.checkpoint_driver import driving
 from reliability.transaction.commit.saved_checkpoint import checkpoint_of
@@ -75,7 +74,8 @@ def drain(
         while (outcome := commit_change(planner)) is not None:
             if isinstance(outcome, AppliedPlan):
                 committed = outcome.committed()
-                logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
+                shown = ", ".join(f"{one.attempt} as c={one.commit_number}" for one in committed)
+                logger.info("%s committed %s", topology, shown)
                 done += committed
                 if not outcome.leaves_processed:
                     break
@@ -97,10 +97,6 @@ def read_plan(
     """Plan what commits next; the limits are those of `next_plan`."""
     position = position_of(tx.one("position", topology=topology))
     return next_plan(position, overdue=overdue, one_by_one=one_by_one)
-
-
-def _shown(one: Committed) -> str:
-    return f"{one.attempt} as c={one.commit_number}"
 
 
 def _refuse(
@@ -168,11 +164,6 @@ def committer(
                 yield checkpoint.change
 
 
-def finish_unfinished_change(commit_change: Committer) -> None:
-    """Finish the change that a dead driver left, and make no other."""
-    commit_change(plan_nothing)
-
-
 def carry_out(
     commit_change: Committer,
     topology: str,
@@ -205,7 +196,7 @@ def _change_here(
 ) -> AppliedPlan | RefusedPlan | None:
     """Change the states in one transaction; PREPARING and COMMITTING are never durable."""
     plan: Plan = ()
-    applied = Applied(())
+    applied = AppliedPlan(())
     try:
         with connection.transaction() as tx:
             hold_topology(tx, topology, patience)
@@ -227,4 +218,4 @@ def _change_here(
             raise
         return RefusedPlan(plan=plan, error=error, audits=applied.audits)
     log_violations(f"{topology} c={plan[-1].commit_number}", applied.audits)
-    return AppliedPlan(plan, tuple(applied.differences), leaves_processed=after["is_any_processed"])
+    return replace(applied, leaves_processed=after["is_any_processed"])

@@ -24,7 +24,12 @@ from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import Applied, Planner, apply_plan, record_differences
+from reliability.transaction.commit.apply import (
+    AppliedPlan,
+    Planner,
+    apply_plan,
+    record_differences,
+)
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.process.audit import record_outcome
@@ -50,7 +55,7 @@ def try_plan(
     topology: str,
     planner: Planner,
     observer: DifferenceObserver | None = None,
-) -> tuple[Plan, Applied]:
+) -> AppliedPlan:
     """Apply what is planned in every database, and roll it back; audits refuse nothing.
 
     :raises LedgerBusy: another change is in progress that the plan does not drop, or was made
@@ -67,13 +72,18 @@ def try_plan(
             applied = apply_plan(tx, topology, plan, observer)
         for participant in participants:
             with rolled_back(participant) as tx:
-                here = checkpoint_of(lock_mirror(tx, topology)).state.commit_number
-                if not 0 <= here - locked["commit_number"] <= dropped:
+                reached = checkpoint_of(lock_mirror(tx, topology)).state.commit_number
+                if not 0 <= reached - locked["commit_number"] <= dropped:
                     raise LedgerBusy(
-                        f"{topology} was changed during the dry run: it is at c={here}"
+                        f"{topology} was changed during the dry run: it is at c={reached}"
                     )
-                applied = applied.and_also(apply_plan(tx, topology, plan, observer))
-    return plan, applied
+                here = apply_plan(tx, topology, plan, observer)
+            applied = replace(
+                applied,
+                differences=applied.differences + here.differences,
+                audits=applied.audits + here.audits,
+            )
+    return applied
 
 
 def dry_run_replay(
@@ -107,13 +117,14 @@ def dry_run_replay(
         )
 
     try:
-        [planned], applied = try_plan(connection, topology, planner, observer)
+        applied = try_plan(connection, topology, planner, observer)
     except Transient:
         raise
     except ReliabilityError as error:  # no lock keeps a sweep from ending the attempt meanwhile
         if connection.first("dry_run_attempt", **dry_run) is None:
             raise _ended(txid) from error
         raise
+    [planned] = applied.plan
     assert planned.attempt is not None
     key = replace(planned, commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
@@ -125,13 +136,11 @@ def dry_run_replay(
             _record(tx, key, applied)
             _end(tx, dry_run)
     return DryRunResult(
-        attempt=planned.attempt,
-        differences=tuple(applied.differences),
-        audits=tuple(applied.audits),
+        attempt=planned.attempt, differences=applied.differences, audits=applied.audits
     )
 
 
-def _record(tx: DatabaseTransaction, key: PlannedChange, applied: Applied) -> None:
+def _record(tx: DatabaseTransaction, key: PlannedChange, applied: AppliedPlan) -> None:
     """Record what concerns the states of one database; replace what an earlier try recorded."""
     own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
     tx.run("forget_dry_run", **key)

@@ -6,7 +6,7 @@ It refuses messages from a driver that was replaced, and about a fenced attempt 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from reliability.core.audits import refuse_violations
 from reliability.core.checkpoint import (
@@ -100,10 +100,7 @@ class _RolledBack(Exception):
 @contextmanager
 def rolled_back(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
     """Open a transaction, check it as COMMIT would, and roll it back."""
-    try:
-        with connection.transaction() as tx:
-            yield tx
-            tx.run("check_constraints")
-            raise _RolledBack
-    except _RolledBack:
-        pass
+    with suppress(_RolledBack), connection.transaction() as tx:
+        yield tx
+        tx.run("check_constraints")
+        raise _RolledBack

@@ -30,8 +30,8 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_at_rest, holding, lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.headers import compacted_through
-from reliability.transaction.commit.apply import Committed
-from reliability.transaction.commit.committer import committer, drain, finish_unfinished_change
+from reliability.transaction.commit.apply import Committed, plan_nothing
+from reliability.transaction.commit.committer import committer, drain
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.process.attempt_messages import raise_if_fenced
 from reliability.transaction.process.begin import grant_attempt, new_grant, open_sinks
@@ -173,7 +173,9 @@ def _commit_empty(
     by: str | None = NOT_RECORDED,
 ) -> list[Committed]:
     with committer(connection, topology) as commit_change:
-        finish_unfinished_change(commit_change)  # it may be a commit of this txid
+        commit_change(
+            plan_nothing
+        )  # a dead driver's change is finished: it may be a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
         with connection.transaction() as tx:
             grant = _grant_empty(tx, topology, txid, verdict, reason, by)

@@ -13,11 +13,8 @@ from reliability.core.errors import RepairNotPossible
 from reliability.core.plan import ChangeKind, Plan, PlannedChange
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.committer import (
-    carry_out,
-    committer,
-    finish_unfinished_change,
-)
+from reliability.transaction.commit.apply import plan_nothing
+from reliability.transaction.commit.committer import carry_out, committer
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
@@ -66,10 +63,10 @@ def repair(
 
     _check_keeps_contributions(connection, topology)
     with committer(connection, topology) as commit_change:
-        finish_unfinished_change(commit_change)
-        _, applied = try_plan(connection, topology, planner, observer)
-        if dry_run or not applied.differences:
-            return Repaired(commit_number=None, differences=tuple(applied.differences))
+        commit_change(plan_nothing)
+        tried = try_plan(connection, topology, planner, observer)
+        if dry_run or not tried.differences:
+            return Repaired(commit_number=None, differences=tried.differences)
         done = carry_out(
             commit_change, topology, planner, lambda change: change.kind is ChangeKind.REPAIR
         )

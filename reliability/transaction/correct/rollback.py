@@ -30,11 +30,8 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import holding
 from reliability.ledger.read_rows import interval_of
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.committer import (
-    carry_out,
-    committer,
-    finish_unfinished_change,
-)
+from reliability.transaction.commit.apply import plan_nothing
+from reliability.transaction.commit.committer import carry_out, committer
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
@@ -146,9 +143,8 @@ def roll_back(
             # Under the driver's lock, so that a commit in progress is not taken for a stuck one. A
             # dead driver's unfinished change is completed first, as before every change.
             with suppress(CheckpointStuck):
-                finish_unfinished_change(commit_change)
-            plan, applied = try_plan(connection, topology, planner, observer)
-            differences = tuple(applied.differences)
+                commit_change(plan_nothing)
+            done = try_plan(connection, topology, planner, observer)
         else:
             done = carry_out(
                 commit_change,
@@ -157,16 +153,15 @@ def roll_back(
                 lambda change: (change.kind, change.txid) == (ChangeKind.ROLLBACK, to_txid),
                 may_drop=True,
             )
-            plan, differences = done.plan, done.differences
     last = connection.one("topology_position", topology=topology)["next_txid"] - 1
     return RolledBack(
         topology=topology,
         to_txid=to_txid,
-        commit_number=None if dry_run else plan[-1].commit_number,
+        commit_number=None if dry_run else done.plan[-1].commit_number,
         held=range(to_txid + 1, last + 1),
-        dropped=dropped_by(plan),
+        dropped=dropped_by(done.plan),
         dates=dates,
-        differences=differences,
+        differences=done.differences,
     )
 
 

@@ -49,7 +49,6 @@ from reliability.transaction.emit.requests import (
     TaskContact,
     check_committed,
     contact_in,
-    renew_in,
 )
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
 from reliability.transaction.topology.lifecycle import declare
@@ -166,7 +165,7 @@ class _Emission:
             contact_in(tx, self.name, txid, self.contact, may_open_first=True) for txid in txids
         ]
         if requests:
-            renew_in(tx, requests[0].request_id)
+            tx.queue("renew_requests_of_runs", request_ids=[requests[0].request_id])
         return list(txids)
 
     def _refreeze(self, txids: Sequence[int]) -> None:
@@ -176,13 +175,8 @@ class _Emission:
         """
         run = self.contact.run
         reason = f"run {run.run_id} of {run.dag_id} requested it"
-        own = [
-            txid
-            for txid in txids
-            if self.connection.one("may_refreeze", topology=self.name, txid=txid, reason=reason)[
-                "may"
-            ]
-        ]
+        key = {"topology": self.name, "reason": reason}
+        own = [t for t in txids if self.connection.one("may_refreeze", txid=t, **key)["may"]]
         for txid in own:
             refreeze(self.connection, self.topology, txid, reason)
 
@@ -229,13 +223,25 @@ class _Emission:
     ) -> list[int]:
         own = self._earlier_txids(tx)
         metas = self._metas_to_allocate(tx, batches, has_own=bool(own))
-        self._check_overlap(tx)
+        if self.interval is not None:
+            rows = tx.all("emitted_intervals", topology=self.name, **ends_of(self.interval))
+            emitted = [(interval_of(row), row["run_id"]) for row in rows]
+            check_overlap(self.interval, [(own, run_id) for own, run_id in emitted if own])
         self._check_room(len(own) + len(metas))
         new = range(next_txid, next_txid + len(metas))
         if new:
             tx.one("allocate_txids", topology=self.name, count=len(new), first=next_txid)
         for txid, meta in zip(new, metas, strict=True):
-            self._insert(tx, txid, meta)
+            tx.one(
+                "insert_transaction",
+                topology=self.name,
+                txid=txid,
+                **stored_batch(meta),
+                **self.contact.run,
+                **ends_of(self.interval),
+            )
+            if meta:
+                freeze(tx, self.name, txid, meta.items)
         txids = self._request(tx, sorted({*own, *new}))
         tx.one("complete_emission", topology=self.name, **self.contact.run)
         return txids
@@ -258,31 +264,12 @@ class _Emission:
         )
         return [row["txid"] for row in rows]
 
-    def _check_overlap(self, tx: DatabaseTransaction) -> None:
-        if self.interval is None:
-            return
-        rows = tx.all("emitted_intervals", topology=self.name, **ends_of(self.interval))
-        emitted = [(interval_of(row), row["run_id"]) for row in rows]
-        check_overlap(self.interval, [(own, run_id) for own, run_id in emitted if own])
-
     def _check_room(self, wanted: int, remedy: str = "") -> None:
         if wanted > self.max_batches:
             raise TooManyBatches(
                 f"{self.name}: {wanted} batches; Airflow maps at most {self.max_batches}",
                 remedy=remedy,
             )
-
-    def _insert(self, tx: DatabaseTransaction, txid: int, meta: BatchMeta | None) -> None:
-        tx.one(
-            "insert_transaction",
-            topology=self.name,
-            txid=txid,
-            **stored_batch(meta),
-            **self.contact.run,
-            **ends_of(self.interval),
-        )
-        if meta:
-            freeze(tx, self.name, txid, meta.items)
 
 
 # --- the record of an emission -------------------------------------------------------------------

@@ -8,7 +8,6 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.definitions import Topology
@@ -18,22 +17,11 @@ from reliability.core.spout import WHOLE, BatchMeta, SourceItem
 from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.ledger.read_rows import batch_of, skipped_of, stored_batch
 from reliability.states.headers import compacted_through
 from reliability.transaction.emit.source_items import excluded_among, parts_of
-
-
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """What a txid reads, as it is stored, and what a refreeze would freeze.
-
-    :param new: None if nothing has changed
-    """
-
-    stored: Any
-    new: BatchMeta | None
 
 
 def refreeze(
@@ -53,16 +41,20 @@ def refreeze(
     :raises FileRefused: it can never be read as it is
     """
     key = TxidKey(topology.name, txid)
-    exchange = _exchange(connection, topology, txid)
-    new = exchange.new
+    stored, new = _exchange(connection, topology, txid)
     if new is None:
         return None
     with holding(connection, topology.name) as (tx, locked):
-        _check_replayable(tx, topology, txid, locked["curr_txid"])
+        # Otherwise the ledger would name a wrong batch for the contribution, for ever.
+        through = compacted_through(tx, topology.name)
+        refusal = replay_refusal(topology.states, txid, locked["curr_txid"], through)
+        if refusal is not None:
+            what = f"it cannot be replayed: {refusal}"
+            raise RefreezeNotPossible(what, topology=topology.name, txid=txid)
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
-            old_batch=as_json(exchange.stored),
+            old_batch=as_json(stored),
             verdict=new.verdict.value,
             **stored_batch(new),
             **key,
@@ -82,10 +74,13 @@ def batch_if_refrozen(
 
     :raises: as `refreeze`, as far as it looks at the source
     """
-    return _exchange(connection, topology, txid).new
+    return _exchange(connection, topology, txid)[1]
 
 
-def _exchange(connection: LedgerConnection, topology: Topology, txid: int) -> _Exchange:
+def _exchange(
+    connection: LedgerConnection, topology: Topology, txid: int
+) -> tuple[Any, BatchMeta | None]:
+    """Return what a txid reads, as it is stored, and what a refreeze would freeze instead."""
     key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
         row = tx.first("frozen_batch", **key)
@@ -101,20 +96,8 @@ def _exchange(connection: LedgerConnection, topology: Topology, txid: int) -> _E
     kept = tuple(item for item in old.items if item.source in excluded)
     items = (*topology.spout.refresh(read), *kept)
     if items == (*_without(old.items, excluded), *kept):
-        return _Exchange(row["batch_meta"], None)
-    new = BatchMeta(items=items, emitted=topology.spout.count(items))
-    return _Exchange(row["batch_meta"], new)
-
-
-def _check_replayable(
-    tx: DatabaseTransaction, topology: Topology, txid: int, curr_txid: int
-) -> None:
-    # Otherwise the ledger would name a wrong batch for the contribution, for ever.
-    through = compacted_through(tx, topology.name)
-    refusal = replay_refusal(topology.states, txid, curr_txid, through)
-    if refusal is not None:
-        what = f"it cannot be replayed: {refusal}"
-        raise RefreezeNotPossible(what, topology=topology.name, txid=txid)
+        return row["batch_meta"], None
+    return row["batch_meta"], BatchMeta(items=items, emitted=topology.spout.count(items))
 
 
 def _without(items: Sequence[SourceItem], excluded: frozenset[str]) -> tuple[SourceItem, ...]:

@@ -62,7 +62,7 @@ def contact(
     with connection.transaction() as tx:
         hold_topology(tx, topology)
         request = contact_in(tx, topology, txid, contact)
-        renew_in(tx, request.request_id)
+        tx.queue("renew_requests_of_runs", request_ids=[request.request_id])
         return request
 
 
@@ -80,32 +80,19 @@ def contact_in(
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
-        request = _after(tx, key, latest, judgement, contact)
+        if judgement is Contact.OPEN_NEXT:
+            request = _open_next(tx, key, contact)
+        elif judgement is Contact.REOPEN:
+            request = request_of(tx.one("reopen_request", request_id=latest.request_id))
+        else:
+            request = latest
     elif may_open_first:
         request = _open_next(tx, key, contact)
     else:
         raise NoRequest(f"run {contact.run.run_id} has no request for it", txid=txid)
-    tx.queue(
-        "record_contact",
-        request_id=request.request_id,
-        task=contact.task,
-        **contact.this_try,
-    )
+    task, request_id = contact.task, request.request_id
+    tx.queue("record_contact", request_id=request_id, task=task, **contact.this_try)
     return request
-
-
-def _after(
-    tx: DatabaseTransaction,
-    key: TxidKey,
-    latest: Request,
-    judgement: Contact,
-    contact: TaskContact,
-) -> Request:
-    if judgement is Contact.OPEN_NEXT:
-        return _open_next(tx, key, contact)
-    if judgement is Contact.REOPEN:
-        return request_of(tx.one("reopen_request", request_id=latest.request_id))
-    return latest
 
 
 def _open_next(tx: DatabaseTransaction, key: TxidKey, contact: TaskContact) -> Request:
@@ -142,13 +129,8 @@ def check_committed(tx: DatabaseTransaction, topology: str, txids: Sequence[int]
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:
-    """Renew requests, to show that their runs are alive (R3)."""
+    """Renew all requests of the runs of these, to show that the runs are alive (R3)."""
     connection.run("renew_requests_of_runs", request_ids=list(request_ids))
-
-
-def renew_in(tx: DatabaseTransaction, *request_ids: int) -> None:
-    """Do the same inside a transaction; one request renews all requests of its run."""
-    tx.queue("renew_requests_of_runs", request_ids=list(request_ids))
 
 
 def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reason: str) -> bool:

@@ -52,13 +52,10 @@ class _ItemsOfBatches:
         parts = dict(self._base.keys(source))
         for number, item in self._items:
             if item.source == source:
-                parts[number] = _join(parts.get(number), item.part)
+                part = parts.get(number)
+                # Postgres merges the ranges of a multirange itself, so they can be concatenated.
+                parts[number] = item.part if part is None else f"{part[:-1]},{item.part[1:]}"
         return parts
-
-
-def _join(part: str | None, other: str) -> str:
-    # Postgres merges the ranges of a multirange itself, so they can be concatenated.
-    return other if part is None else f"{part[:-1]},{other[1:]}"
 
 
 def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedItems:

@@ -7,30 +7,38 @@
 3. in each database, move their rows out of attempts' own tables
 4. in each database, under the lock that its commits take, fold them: some txids per transaction
 
+The third step is called a merge. A sweep merges all but the newest tables of every state (H10): the
+topology's lock is not needed, because the rows that count are the same before and after.
+
 The next call completes what a dead process left unfinished. Compaction changes no row of a target,
 and no result of a later replay or rollback.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from reliability.core.errors import LedgerCorruption
+from reliability.core.errors import LedgerCorruption, RightMissing, Transient
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, holding
+from reliability.states import attempt_table
 from reliability.states.compact_history import compact_history
 from reliability.states.headers import check_headers
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.saved_checkpoint import checkpoint_of
-from reliability.transaction.maintain.merge import merge_tables_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
+logger = logging.getLogger(__name__)
+
 # Rows that one transaction folds; it holds the topology's lock meanwhile.
 MAX_ROWS = 1_000_000
+# A query of the contributions is planned with each table of an attempt: only so many stay.
+KEPT_TABLES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,3 +186,51 @@ def fold_step(
     folded = compact_history(tx, tables, **span)
     tx.one("compact_state", **span, **key)
     return FoldedTxids(row["through"], row["txids"], folded["taken"], folded["stored"])
+
+
+# --- merge ---------------------------------------------------------------------------------------
+
+
+def merge_tables(connection: LedgerConnection, topology: str) -> int:
+    """Merge all but the newest tables of each state, and return how many; safe to repeat."""
+    merged = 0
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
+            try:
+                merged += _merge_in(database, topology)
+            except Transient as error:  # a reader held a table for too long
+                logger.info("tables of %s are merged later: %s", topology, error)
+    return merged
+
+
+def _merge_in(connection: LedgerConnection, topology: str) -> int:
+    merged = 0
+    for tables in declared_tables(connection, topology):
+        try:
+            merged += merge_tables_of(connection, tables)
+        except RightMissing as error:  # another role owns the tables of this state
+            logger.warning(
+                "tables of %s wait for their owner's sweep: %s", tables.state.name, error
+            )
+    return merged
+
+
+def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: int = 0) -> int:
+    """Merge the tables of a state up to a txid, and all but its newest; return how many.
+
+    The rows below a view stay: a report's older snapshot would find them neither here nor there.
+
+    :param through: merge all tables of txids up to this one
+    :raises LedgerBusy: a reader held a table for too long
+    """
+    if not tables.keeps_contributions:
+        return 0
+    key = StateKey(tables.topology, tables.state.name)
+    rows = connection.all("tables_to_merge", through=through, kept=KEPT_TABLES, **key)
+    merged = 0
+    for row in rows:
+        with connection.transaction(patience=attempt_table.MERGE_PATIENCE_SECONDS) as tx:
+            if tx.first("claim_attempt_table", table_id=row["table_id"]):
+                attempt_table.merge(tx, tables.with_attempt_table(row["table_id"]))
+                merged += 1
+    return merged

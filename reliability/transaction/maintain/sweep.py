@@ -19,8 +19,7 @@ from reliability.ledger.locks import check_coordinator
 from reliability.states import attempt_table
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.committer import PASSING_PATIENCE_SECONDS, drain
-from reliability.transaction.maintain.compaction import Compacted, compact
-from reliability.transaction.maintain.merge import merge_tables
+from reliability.transaction.maintain.compaction import Compacted, compact, merge_tables
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 from reliability.transaction.topology.server import (

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
+from reliability.core.definitions import Topology
 from reliability.core.errors import (
     AttemptFenced,
     LedgerCorruption,
     ReliabilityError,
+    SchemaMismatch,
     SourceChanged,
     SourceMoved,
     error_from_ledger,
@@ -54,22 +56,18 @@ def start_step(
     connection: LedgerConnection, grant: Grant, step: str, driver: DriverProcess
 ) -> None:
     """Record the driver's first message; raise AttemptFenced if the step is another driver's."""
-    _record_code(connection, driver.code)
+    # Its own transaction, so that steps with the same new code do not wait for each other.
+    code = driver.code
+    connection.run("record_code", digest=code.digest, contents=as_json(code.contents))
     with connection.transaction() as tx:
-        row = tx.first("start_step", step=step, code_digest=driver.code.digest, **driver, **grant)
+        row = tx.first("start_step", step=step, code_digest=code.digest, **driver, **grant)
         raise_if_fenced(row, grant)
         raise_if_fenced(tx.first("renew_lease", **grant), grant)
 
 
-def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
-    # Its own transaction, so that steps with the same new code do not wait for each other.
-    connection.run("record_code", digest=code.digest, contents=as_json(code.contents))
-
-
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
     """Show progress; raise AttemptFenced if the attempt has ended."""
-    row = connection.first("renew_lease", **grant)
-    raise_if_fenced(row, grant)
+    raise_if_fenced(connection.first("renew_lease", **grant), grant)
 
 
 def declare_partitions(
@@ -152,6 +150,32 @@ def verify_source(
         if row["is_frozen"]:
             raise
         raise SourceMoved(error.what) from error
+
+
+def with_changed_columns(
+    connection: LedgerConnection, topology: Topology, grant: Grant, error: SchemaMismatch
+) -> SchemaMismatch:
+    """Return the error with the files whose columns differ from those of another txid, if any do.
+
+    The other one is the nearest that has committed; if there is none, the nearest that is emitted.
+    """
+    row = connection.first("nearest_batch", topology=topology.name, txid=grant.txid)
+    if row is None:
+        return error
+    meta = read_batch_meta(connection, grant)
+    try:
+        items = topology.spout.refresh(meta)  # the ledger does not keep the columns
+    except ReliabilityError:
+        return error
+    differences = topology.spout.changed_columns(items, batch_of(row))
+    if not differences:
+        return error
+    return SchemaMismatch(
+        f"{error.what}. Compared with the file of txid {row['txid']}: {'; '.join(differences)}",
+        remedy=f"if the file is wrong, deliver it again and type `reliability replay "
+        f"{topology.name} {grant.txid} --refreeze`, then `reliability resume-runs "
+        f"{topology.name}`. Otherwise {error.what_to_do}",
+    )
 
 
 def new_write_id() -> str:

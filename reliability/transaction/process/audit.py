@@ -15,7 +15,7 @@ from reliability.core.audits import Audit, AuditOutcome, Of, Severity, refuse_vi
 from reliability.core.definitions import Topology
 from reliability.core.state import State, digest_of
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.audit_sql import audits_contribution, log_violations, query_of, run_audit
 from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
@@ -46,7 +46,9 @@ def audit_contributions(
             for audit in state.audits
         ]
         if audited:
-            _store(databases, connection, grant, audited)
+            audits = as_json([one.to_json() for one in audited])
+            if len(connection.all("store_audits", audits=audits, **grant)) != len(audited):
+                raise error_of(databases.coordinator, grant)
         outcomes += [one.outcome for one in audited if one.outcome is not None]
     refuse_violations(outcomes)
     log_violations(str(grant), outcomes)
@@ -106,19 +108,6 @@ def _audit(
         )
     renew_lease(databases.coordinator, grant)
     return _Audited(tables.state.name, audit, query, outcome)
-
-
-def _store(
-    databases: TopologyDatabases,
-    connection: LedgerConnection,
-    grant: Grant,
-    audited: Sequence[_Audited],
-) -> None:
-    stored = connection.all(
-        "store_audits", audits=as_json([one.to_json() for one in audited]), **grant
-    )
-    if len(stored) != len(audited):
-        raise error_of(databases.coordinator, grant)
 
 
 # --- tables, inside a commit ---------------------------------------------------------------------

@@ -98,7 +98,8 @@ def _grant_here(
             raise LedgerCorruption(f"request {request_id} is no dry run: it reads what is frozen")
         if not (batch.still_follows(tx) if batch else snapshot.is_frozen):
             return None
-        if row["definition_digests"] != _digests(topology):
+        digests = {s.name: s.digest() for s in topology.states if not s.database}
+        if row["definition_digests"] != digests:
             check_states(tx, topology)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
@@ -141,10 +142,6 @@ def grant_attempt(tx: DatabaseTransaction, grant: Grant, *, reason: str, **value
     row |= values
     tx.queue("fence_live_attempt", reason=reason, even_processed=bool(row["verdict"]), **grant)
     tx.queue("grant_attempt", **row, **grant)
-
-
-def _digests(topology: Topology) -> dict[str, str]:
-    return {s.name: s.digest() for s in topology.states if not s.database}
 
 
 def _end_holders(connection: LedgerConnection, task: TransactionTask) -> None:

@@ -15,7 +15,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import batch_of, sink_of
 from reliability.states import attempt_table
 from reliability.states.digest import format_digest
@@ -76,16 +76,20 @@ def seal(
 
     :returns: None if another task has sealed it
     """
-    row = _begin_seal(connection, grant, task)
+    row = connection.first("begin_seal", task=task, **grant)
     if row is None:
-        _check_sealed_by_another(connection, grant)
+        # Two steps that end at the same moment both try to seal.
+        status = AttemptStatus(read_attempt(connection, grant)["status"])
+        if status is not AttemptStatus.SEALING and status not in SEALED:
+            raise error_of(connection, grant)
         return None
     meta = batch_of(row)
     try:
         with _databases(connection, topology) as databases:
             sinks = [sink_of(sink) for sink in row["sinks"]]
             for participant in databases:
-                there = raise_if_fenced(_begin_seal(participant, grant, task), grant)
+                begun = participant.first("begin_seal", task=task, **grant)
+                there = raise_if_fenced(begun, grant)
                 sinks += map(sink_of, there["sinks"])
             staged = _check_staged(databases, topology, grant, meta, sinks)
             tables = {sink.name: sink.table_id for sink in sinks}
@@ -108,10 +112,6 @@ def seal(
 
 def _databases(connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
     return TopologyDatabases(connection, topology.name, topology.databases)
-
-
-def _begin_seal(connection: LedgerConnection, grant: Grant, task: str) -> Row | None:
-    return connection.first("begin_seal", task=task, **grant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,3 @@ def _staged(connection: LedgerConnection, tables: StateTables, grant: Grant, sin
         attempt_table.seal(connection, tables, row["rows"])
     digest = format_digest(row["rows"], sink.digests)
     return _Staged(Fold(row["xor"], row["count"]), row["rows"], digest)
-
-
-def _check_sealed_by_another(connection: LedgerConnection, grant: Grant) -> None:
-    # Two steps that end at the same moment both try to seal.
-    status = AttemptStatus(read_attempt(connection, grant)["status"])
-    if status is not AttemptStatus.SEALING and status not in SEALED:
-        raise error_of(connection, grant)
