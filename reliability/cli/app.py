@@ -219,7 +219,7 @@ def topology_from_code(
 
 def module_of(connection: LedgerConnection, topology: str) -> str:
     """Return the module that is recorded in the ledger."""
-    row = connection.one("topology_details", topology=topology)
+    row = connection.one("topology_position", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
             f"the ledger does not know the module of {topology}: its process function names none",

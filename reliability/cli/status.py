@@ -87,7 +87,7 @@ def topologies(topology: options.OneOrAll = "", as_json: options.AsJson = False)
 
 
 def _describe(connection: LedgerConnection, topology: str, failures: list[str]) -> dict[str, Any]:
-    row = connection.one("topology_details", topology=topology)
+    row = connection.one("topology_position", topology=topology)
     with TopologyDatabases.of(connection, topology) as participants:
         databases = list(participants.others)
         return {

@@ -153,7 +153,6 @@ class DatabaseTransaction:
         self.send_queued()
 
     def send_queued(self) -> None:
-        """Send what is queued now."""
         if self._begin:
             self._queued.insert(0, self._begin.encode())
         if not self._queued:
@@ -268,7 +267,6 @@ class LedgerConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the session."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

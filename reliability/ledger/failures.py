@@ -55,7 +55,6 @@ _REFUSED = re.compile(
 
 
 def translate(error: psycopg2.Error) -> ReliabilityError:
-    """Return the error of this package for a driver error."""
     text = described(error)
     if error.pgcode is None:  # of libpq, or of the driver: there is no session, or it is lost
         return _without_sqlstate(error, text)

@@ -64,7 +64,11 @@ def migrate(
     known = migrations() if available is None else available
     applied = []
     with connection.transaction() as tx:
-        _check_encoding(tx)
+        server = tx.one("server_facts")
+        if server["encoding"] not in ENCODINGS:
+            raise EncodingUnsupported(
+                f"database {server['database']} has encoding {server['encoding']}"
+            )
         tx.run("create_migration_table")
         for migration in _missing(_applied(tx), known):
             tx.cursor.execute(migration.text)
@@ -85,12 +89,6 @@ def check_migrated(connection: LedgerConnection) -> None:
             raise LedgerNotMigrated("this database has no ledger yet")
         if missing := _missing(_applied(tx), migrations()):
             raise LedgerNotMigrated(f"the ledger does not have migration {missing[0].number}")
-
-
-def _check_encoding(tx: DatabaseTransaction) -> None:
-    row = tx.one("server_facts")
-    if row["encoding"] not in ENCODINGS:
-        raise EncodingUnsupported(f"database {row['database']} has encoding {row['encoding']}")
 
 
 def _applied(tx: DatabaseTransaction) -> dict[int, str]:

@@ -86,7 +86,6 @@ def blocked_of(row: Row | None) -> Blocked | None:
 
 
 def skipped_of(row: Row) -> Skipped:
-    """Convert who skipped a txid and why."""
     return made_of(Skipped, row, interval=interval_text(row))
 
 
@@ -110,7 +109,6 @@ def interval_text(row: Row) -> str:
 
 
 def sink_of(row: Row) -> Sink:
-    """Convert the acker's record of a sink."""
     return made_of(
         Sink,
         row,

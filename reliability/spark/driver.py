@@ -169,7 +169,7 @@ def process_with(
     start_step(connection, grant, step.name, driver)
     with connection.transaction() as tx:
         check_states(tx, topology)  # this host may have older code (C11)
-    databases = TopologyDatabases(connection, topology.name, topology.databases)
+    databases = TopologyDatabases.of_code(connection, topology)
     own = LedgerConnection(connection.dsn, f"reliability {grant} progress")
     with databases, Progress(spark, own, grant):
         try:

@@ -13,7 +13,6 @@ from typing import Any
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.aggregators import Upsert
-from reliability.core.column import CombinerAggregator
 from reliability.core.state import State
 from reliability.core.types import canonical, widens
 from reliability.states.compose import aliased
@@ -43,7 +42,13 @@ class StateChange:
             if before != after
         ]
         for name in {**old.values, **new.values}:
-            differing += _value_difference(name, old.values.get(name), new.values.get(name))
+            before, after = old.values.get(name), new.values.get(name)
+            if before is None:
+                differing.append(f"value {name} is added: {after}")
+            elif after is None:
+                differing.append(f"value {name} is removed: {before}")
+            elif before.definition() != after.definition():
+                differing.append(f"value {name}: {before} becomes {after}")
         return differing or ["the values have another order"]
 
     def obstacle(self) -> str | None:
@@ -81,7 +86,6 @@ class StateChange:
         return [*alter_table(self.new.target, *targets), *contribution]
 
     def dropped_values(self) -> list[str]:
-        """Return the values that the code no longer has."""
         return [name for name in self.old.state.values if name not in self.new.state.values]
 
     def dropped_columns(self) -> list[str]:
@@ -101,7 +105,6 @@ class StateChange:
 
 
 def count_values(tables: StateTables, values: Iterable[str]) -> Composed:
-    """Count the rows of the target in which each of these values is not NULL."""
     counted = aliased({name: SQL("count({})").format(Identifier(name)) for name in values})
     return tables.sql("SELECT {counted} FROM {target}", counted=counted)
 
@@ -112,18 +115,6 @@ def _readers_rows(state: State) -> str:
 
 def _key(state: State) -> str:
     return ", ".join(f"{name} {type_}" for name, type_ in state.key.items())
-
-
-def _value_difference(
-    name: str, old: CombinerAggregator | None, new: CombinerAggregator | None
-) -> list[str]:
-    if old is None:
-        return [f"value {name} is added: {new}"]
-    if new is None:
-        return [f"value {name} is removed: {old}"]
-    if old.definition() == new.definition():
-        return []
-    return [f"value {name}: {old} becomes {new}"]
 
 
 def _without_types(definition: Mapping[str, Any]) -> dict[str, Any]:

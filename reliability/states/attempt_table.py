@@ -109,8 +109,13 @@ def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
 
     :param rows: how many it has
     """
-    if tables.attempt_tables_inherit and rows < MIN_ROWS and _merges(connection, tables):
-        return
+    if tables.attempt_tables_inherit and rows < MIN_ROWS:
+        try:
+            with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
+                merge(tx, tables)
+            return
+        except LedgerBusy as error:
+            logger.info("table %s stays: %s", tables.attempt_table, error)
     with connection.transaction() as tx:
         if tables.attempt_tables_inherit and tables.key:
             if tables.is_view or tables.keeps_contributions:  # first: it waits until nobody writes
@@ -119,16 +124,6 @@ def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
             # tell the planner how many rows and keys it has
             tx.run(tables.sql("ANALYZE {staged} (_txid, _attempt_id, {key})"))
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
-
-
-def _merges(connection: LedgerConnection, tables: StateTables) -> bool:
-    try:
-        with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
-            merge(tx, tables)
-    except LedgerBusy as error:
-        logger.info("table %s stays: %s", tables.attempt_table, error)
-        return False
-    return True
 
 
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
@@ -169,7 +164,6 @@ def keep(tx: DatabaseTransaction, number: int) -> None:
 
 
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Drop the tables of all attempts of a state."""
     for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.name):
         drop(tx, row["table_id"])
 

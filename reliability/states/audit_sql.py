@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -23,7 +23,6 @@ from reliability.core.audits import (
     Of,
     Query,
     References,
-    Severity,
     Unique,
 )
 from reliability.core.sqlstate import QUALIFY, lacks_schema
@@ -82,7 +81,9 @@ def query_of(audit: Audit, tables: StateTables) -> Composed:
             )
             return _rows_where(missing, [column], rows, tables)
         case Query(sql=sql):
-            return _filled(sql, CONTRIBUTION_PLACE if rows is _CONTRIBUTION else TABLE_PLACE, rows)
+            first, *others = sql.split(CONTRIBUTION_PLACE if rows is _CONTRIBUTION else TABLE_PLACE)
+            parts = (part for other in others for part in (rows, SQL(other)))
+            return Composed([SQL(first), *parts])
     raise TypeError(f"{audit!r} is of no known kind")
 
 
@@ -92,11 +93,6 @@ def _rows_where(
     """Read the key and the columns of the audit of the rows that violate it."""
     shown = dict.fromkeys([*tables.state.key, *columns])
     return SQL("SELECT {} FROM {} WHERE {}").format(names(shown), rows, condition)
-
-
-def _filled(sql: str, place: str, rows: Identifier) -> Composed:
-    first, *others = sql.split(place)
-    return Composed([SQL(first), *(part for other in others for part in (rows, SQL(other)))])
 
 
 def audits_contribution(query: str, tables: StateTables, attempt: TransactionAttempt) -> Composed:
@@ -110,7 +106,9 @@ def audits_contribution(query: str, tables: StateTables, attempt: TransactionAtt
         txid=Literal(attempt.txid),
         attempt_id=Literal(attempt.attempt_id),
     )
-    if _stages_a_key_twice(tables):
+    # Texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`.
+    bases = {base_type(type_)[0] for type_ in tables.state.key.values()}
+    if not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb")):
         folded = fold_by_key(tables.columns, names(tables.key), rows, staged="staged")
         rows = SQL("({}) AS folded").format(folded)
     values = [column for column in tables.state.all_columns() if column.name in tables.state.values]
@@ -125,23 +123,8 @@ def audits_contribution(query: str, tables: StateTables, attempt: TransactionAtt
     )
 
 
-def _stages_a_key_twice(tables: StateTables) -> bool:
-    """Say whether texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`."""
-    bases = {base_type(type_)[0] for type_ in tables.state.key.values()}
-    return not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb"))
-
-
-def run_audit(
-    tx: DatabaseTransaction,
-    query: str,
-    *,
-    state: str,
-    name: str,
-    of: Of,
-    severity: Severity,
-    seconds: float = MAX_SECONDS,
-) -> AuditOutcome:
-    """Run the query of an audit, which can change nothing.
+def run_audit(tx: DatabaseTransaction, query: str, seconds: float = MAX_SECONDS) -> dict[str, Any]:
+    """Run the query of an audit, which can change nothing; return that part of its outcome.
 
     :param seconds: how long it and the next statements may take
     """
@@ -150,8 +133,7 @@ def run_audit(
     problem = row["problem"]
     if problem and lacks_schema(row["error_code"], problem):
         problem = f"{problem}; {QUALIFY}"
-    found = {**row, "examples": tuple(row["examples"] or ()), "problem": problem}
-    return AuditOutcome(state=state, name=name, of=of, severity=severity, **found)
+    return {**row, "examples": tuple(row["examples"] or ()), "problem": problem}
 
 
 def log_violations(subject: str, outcomes: Iterable[AuditOutcome]) -> None:

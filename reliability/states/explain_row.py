@@ -62,12 +62,10 @@ def _appended(tables: StateTables, is_key: Composable, newest: bool) -> Composed
 
 
 def row_now(tables: StateTables, nulls: Iterable[str]) -> Composed:
-    """Read the row of the target that has this key."""
     return tables.sql("SELECT * FROM {target} WHERE {is_key}", is_key=_is_key(tables, nulls))
 
 
 def parameter(column: str) -> str:
-    """Return the name of the parameter that holds a key's column."""
     return f"key {column}"
 
 

@@ -43,13 +43,11 @@ def wrong_headers(
 def check_headers(
     tx: DatabaseTransaction, tables: StateTables, *, after: int, through: int = MAX_TXID
 ) -> None:
-    """Raise LedgerCorruption if the rows that exist do not match their headers."""
     for wrong in wrong_headers(tx, tables, after=after, through=through):
         raise LedgerCorruption(f"{tables.contribution_table}: {format_header(wrong)}")
 
 
 def format_header(row: Row) -> str:
-    """Describe how a header differs from its rows."""
     attempt = TransactionAttempt(row["txid"], row["attempt_id"])
     return f"attempt {attempt} is recorded with {row['rows']} rows, but {row['found']} exist"
 

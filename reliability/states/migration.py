@@ -35,15 +35,11 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     problems: list[str] = []
     statements: list[Composable] = []
     target = tx.all("table_columns", table=tables.target_name)
-    contribution = tx.all("table_columns", table=tables.contribution_name)
+    staged, own = tables.contribution_name, tables.contribution_columns()
+    contribution = tx.all("table_columns", table=staged)
     for name, table, actual, want in (
         (tables.target_name, tables.target, target, tables.target_columns()),
-        (
-            tables.contribution_name,
-            tables.contribution,
-            contribution,
-            tables.contribution_columns(),
-        ),
+        (staged, tables.contribution, contribution, own),
     ):
         if differing := _differences(actual, want):
             problems.append(f"table {name}: {', '.join(differing)}")
@@ -53,7 +49,8 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
     add_key = tables.add_key()
-    if target and add_key is not None and not _has_key(tx, tables):
+    keys = [key["columns"] for key in tx.all("unique_keys", table=tables.target_name)]
+    if target and add_key is not None and sorted(tables.key) not in keys:
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(add_key)
     if not problems:
@@ -73,11 +70,6 @@ def _rename(tables: StateTables) -> Composed:
     """Keep the table that is where the view should be; its rows may be a person's own."""
     aside = Identifier(f"{tables.state.target[1]}_replaced")
     return tables.sql("ALTER TABLE {target} RENAME TO {aside}", aside=aside)
-
-
-def _has_key(tx: DatabaseTransaction, tables: StateTables) -> bool:
-    keys = tx.all("unique_keys", table=tables.target_name)
-    return any(key["columns"] == sorted(tables.key) for key in keys)
 
 
 def _differences(actual: Sequence[Row], want: Columns) -> list[str]:

@@ -55,7 +55,6 @@ class TableColumn:
 
     @classmethod
     def of(cls, column: Column | Generated) -> TableColumn:
-        """Return how a column of the definition is stored."""
         if isinstance(column, Generated):
             generated = f" GENERATED ALWAYS AS ({column.expression}) STORED"
             return cls(column.type, generated, generated)
@@ -111,7 +110,6 @@ class StateTables(ABC):
 
     @property
     def staged(self) -> Identifier:
-        """Return the table in which the attempt's rows are staged."""
         if self.attempt_table is None:
             return self.contribution
         return attempt_table_of(self.attempt_table)
@@ -182,11 +180,9 @@ class StateTables(ABC):
     # --- creation --------------------------------------------------------------------------------
 
     def create_schema(self) -> Composed:
-        """Create the schema of the target."""
         return SQL("CREATE SCHEMA {}").format(Identifier(self.state.target[0]))
 
     def create(self) -> Composed:
-        """Create both tables."""
         return (
             self.sql(
                 "CREATE TABLE {contribution} ({columns});"
@@ -219,7 +215,6 @@ class StateTables(ABC):
         )
 
     def drop_view(self) -> Composed:
-        """Drop the target alone; fail if something depends on it."""
         return self.sql("DROP VIEW IF EXISTS {target}")
 
     def add_key(self) -> Composed | None:
@@ -231,7 +226,6 @@ class StateTables(ABC):
         return self.sql("DROP TABLE IF EXISTS {target}, {contribution}")
 
     def count(self) -> Composed:
-        """Count the rows of the target."""
         return self.sql("SELECT count(*) AS rows FROM {target}")
 
     def hold_contributions(self) -> Composed:
@@ -276,7 +270,6 @@ class StateTables(ABC):
         return self.sql("DELETE FROM ONLY {contribution} WHERE {of_attempt}")
 
     def copy_attempt_table(self, to: Identifier) -> Composed:
-        """Copy the rows of the attempt's own table into another table of the state."""
         return self.sql(
             "INSERT INTO {to} ({columns}) SELECT {columns} FROM {staged}",
             to=to,
@@ -310,7 +303,6 @@ def check_rights(tx: DatabaseTransaction, states: Iterable[StateTables]) -> None
 
 
 def attempt_table_of(number: int) -> Identifier:
-    """Return the name of an attempt's own table."""
     return Identifier(CONTRIBUTION_SCHEMA, f"attempt_{number}")
 
 

@@ -228,7 +228,7 @@ class ReplayRun:
                 failed[txid] = error  # before this thread takes the next txid
                 raise
 
-        details = self._connection.one("topology_details", topology=self._topology)
+        details = self._connection.one("topology_position", topology=self._topology)
         with ThreadPoolExecutor(details["max_replay_pending"], "replay") as pool:
             running = {pool.submit(replay_one, txid): txid for txid in txids}
             try:

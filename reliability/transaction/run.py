@@ -53,7 +53,7 @@ from reliability.transaction.process.begin import (
     grant_of,
     interval,
 )
-from reliability.transaction.process.seal import Sealed, end_step, seal
+from reliability.transaction.process.seal import end_step, seal
 from reliability.transaction.topology.read_standing import read_txid
 
 logger = logging.getLogger(__name__)
@@ -168,9 +168,7 @@ def decide(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapsho
     The source is checked before each attempt, also of a replay, as in Trident's isReady.
     """
     topology, txid = task.topology, task.txid
-    snapshot, request, _ = read_txid(
-        connection, topology.name, txid, task.request_id, topology.states
-    )
+    snapshot, request, _ = read_txid(connection, topology, txid, task.request_id)
     action = next_action(snapshot, request, task.work)
     if isinstance(action, Begin) and not topology.spout.is_ready(txid, snapshot.interval):
         return snapshot, Wait(WaitReason(what=WaitsFor.SOURCE))
@@ -200,7 +198,11 @@ def _process(
         case Seal():
             grant = grant_of(task.topology.name, seen)
             sealed = seal(connection, task.topology, grant, task.work.task)
-            executor.report(f"attempt {grant.attempt} is processed{_accounts(sealed)}")
+            what = f"attempt {grant.attempt} is processed"
+            if sealed is not None:
+                applied = "" if sealed.has_set_aside else ", all applied to each state"
+                what += f": {sealed.emitted:,} rows emitted{applied}"
+            executor.report(what)
             if sealed is not None and sealed.has_set_aside:
                 for account in accounts_of(connection, task.topology, grant):
                     executor.report(str(account))
@@ -217,14 +219,6 @@ def _recording_problem(connection: LedgerConnection, request_id: int) -> Iterato
         with suppress(ReliabilityError):  # it must not hide the first error
             record_problem(connection, request_id, error)
         raise
-
-
-def _accounts(sealed: Sealed | None) -> str:
-    if sealed is None:
-        return ""
-    return f": {sealed.emitted:,} rows emitted" + (
-        "" if sealed.has_set_aside else ", all applied to each state"
-    )
 
 
 def _submit(

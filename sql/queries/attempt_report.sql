@@ -58,18 +58,6 @@ SELECT state, verdict, emitted, applied, dropped, quarantined, added_rows, reaso
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
  ORDER BY state;
 
--- story_events --
--- The status changes of an attempt, in order.
-SELECT status, reason_code, reason, happened_at FROM reliability.attempt_event
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
- ORDER BY event_id;
-
--- story_differences --
--- The rows of each state that an attempt changed, or, as a dry run, would have changed.
-SELECT state, rows_added, rows_changed, rows_removed, moved, by_hand FROM reliability.difference
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
- ORDER BY difference_id;
-
 -- newer_code --
 -- The attempt that ran the newest code before this one, if that code is newer than this one's.
 SELECT n.txid, n.attempt_id, newer.seen_at

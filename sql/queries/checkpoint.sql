@@ -1,8 +1,3 @@
--- checkpoint --
--- The current checkpoint of a topology.
-SELECT phase, commit_number AS checkpoint_number, plan, epoch
-  FROM reliability.checkpoint WHERE topology = %(topology)s;
-
 -- save_checkpoint --
 -- Save a change of phase, plan or epoch if the checkpoint is still what the caller has read.
 UPDATE reliability.checkpoint

@@ -119,12 +119,6 @@ SELECT e.item, e.excluded_at, e.excluded_by, e.reason, e.ended_at, e.ended_by, e
   FROM reliability.source_item s JOIN reliability.exclusion e USING (topology, item)
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s ORDER BY e.excluded_at, e.item;
 
--- topology_details --
--- The configuration and position of a topology.
-SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr_txid, next_txid,
-       commit_number, rollbacks, emit_interval, checkpoint_interval, declared_at
-  FROM reliability.topology WHERE topology = %(topology)s;
-
 -- state_details --
 -- The definition, position and horizon of each state in this database.
 SELECT state, definition, commit_number, keep_txids, keep_age,
@@ -161,9 +155,11 @@ SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_rea
  ORDER BY a.attempt_id;
 
 -- events_of_txid --
--- The status changes of the attempts at a txid, in order.
+-- The status changes of the attempts at a txid, or of one of them, in order.
 SELECT attempt_id, status, reason_code, reason, happened_at FROM reliability.attempt_event
- WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY event_id;
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND attempt_id = coalesce(%(attempt_id)s::integer, attempt_id)
+ ORDER BY event_id;
 
 -- changes_of_txid --
 -- Every change of the states that involved a txid. A rollback involves all later txids, a repair all

@@ -59,11 +59,6 @@ SELECT a.attempt_id FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.status = 'COMMITTED'
    AND a.verdict IS NOT NULL;
 
--- run_of_txid --
--- The data interval of a txid, and the run that emitted it, which requests it when it is cleared.
-SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = %(txid)s;
-
 -- items_named --
 -- The source items with this name, or whose name ends with it; also those that are excluded.
 SELECT DISTINCT item FROM (
@@ -181,11 +176,6 @@ SELECT t.batch_meta IS NOT NULL AND NOT EXISTS (
        SELECT FROM reliability.skip k
         WHERE k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL) AS may
   FROM reliability.transaction t WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
-
--- batches_before --
--- The batches of the txid before it was refrozen.
-SELECT batch_meta FROM reliability.refreeze
- WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at DESC;
 
 -- refreeze_batch --
 -- Replace the batch if no attempt reads the old one and it is still what the caller has read. The old one

@@ -63,9 +63,11 @@ SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_diges
 RETURNING state;
 
 -- topology_position --
--- The only txid that may commit first, the next one to be allocated, and the number of the last commit:
--- 0 before the first. Not locked, so only a hint.
-SELECT curr_txid, next_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
+-- The configuration and position of a topology: the only txid that may commit first, the next one to be
+-- allocated, the number of the last commit, 0 before the first. Not locked, so only a hint.
+SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr_txid, next_txid,
+       commit_number, rollbacks, emit_interval, checkpoint_interval, declared_at
+  FROM reliability.topology WHERE topology = %(topology)s;
 
 -- fence_live_attempts --
 -- Fence every live attempt, even a PROCESSED one: of a topology, of one of its txids, or this one.

@@ -235,4 +235,4 @@ def test_two_databases_are_repaired_as_one_change(connection, add_database):
     assert shop.tables() == before
     with Shop.connection_to("elsewhere") as other, other.transaction() as tx:
         assert tx.one("topology_position", topology="shop")["curr_txid"] == 4
-        assert tx.one("checkpoint", topology="shop")["checkpoint_number"] == 4
+        assert tx.one("locked_topology", topology="shop")["checkpoint_number"] == 4

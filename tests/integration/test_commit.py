@@ -127,9 +127,7 @@ def test_a_replay_that_the_state_cannot_do_holds_up_nobody(connection):
     assert opaque.seen() == {1: 1, 2: 1, 3: 1}
 
 
-@pytest.mark.parametrize(
-    "after", ["check_coordinator", "_expire", "_give_up_silent", "_drain_overdue"]
-)
+@pytest.mark.parametrize("after", ["check_coordinator", "_expire", "_give_up_silent", "drain"])
 def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(
     staged, connection, monkeypatch, after
 ):

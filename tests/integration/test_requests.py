@@ -361,7 +361,7 @@ def test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided(new_world):
     topology, work = world.runner.topology, world.runner.topology.work("process", "process")
     request = world.runner.contact(1, world.who("A", 1, "process")).request_id
     assert world.runner.begin(1, request, work)
-    seen, _, _ = read_txid(world.connection, world.name, 1, request, topology.states)
+    seen, _, _ = read_txid(world.connection, topology, 1, request)
     world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
     assert world.runner.begin(1, request, work)
     task = world.runner.task(1, request, work)

@@ -104,7 +104,7 @@ class TransactionRunner:
     def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
         task, topology = self.task(txid, request_id, work), self.topology
-        seen, _, _ = read_txid(self.connection, topology.name, txid, request_id, topology.states)
+        seen, _, _ = read_txid(self.connection, topology, txid, request_id)
         return beginning.begin_attempt(self.connection, task, seen)
 
     def claim_step(self, txid: int, request_id: int, step: str, work: Work) -> Grant | None:

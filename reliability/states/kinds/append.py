@@ -74,7 +74,6 @@ class StoredRows(StoredState):
         change.one("insert_contribution", **self.header(sealed.rows))
 
     def append_staged(self, change: Change, sealed: Sealed) -> None:
-        """Move the staged rows into the target."""
         if sealed.own.attempt_table is not None:
             change.tx.run(sealed.own.copy_attempt_table(self.target))
             attempt_table.drop(change.tx, sealed.own.attempt_table)
@@ -153,7 +152,6 @@ class StoredRows(StoredState):
         return bool(change.one(statement, table=self.target_name)["is_as_written"])
 
     def take_out_later(self, change: Change) -> Effect:
-        """Take out the rows of later txids."""
         check_headers(change.tx, self, after=change.key.txid)
         self.remember(change, LATER_ROWS)
         change.run("drop_later_contributions")
@@ -161,7 +159,6 @@ class StoredRows(StoredState):
         return Effect(has_new_rows=False)
 
     def take_out(self, change: Change) -> int:
-        """Delete the rows of the replaced attempt; return their number."""
         return change.run(self.sql("DELETE FROM {target} WHERE {rows}", rows=REPLACED_ROWS))
 
     def delete_later(self, change: Change) -> None:

@@ -89,7 +89,6 @@ class StoredContributions(KeyedState):
         return Effect(by_hand)
 
     def rewrite_differing(self, change: Change) -> bool:
-        """Recompute all rows that differ from their contributions."""
         patterns = self._collect(change, differing_keys(self))
         self._remember_collected(change)
         is_any = SQL("SELECT EXISTS (SELECT FROM {}) AS is_any").format(COLLECTED)

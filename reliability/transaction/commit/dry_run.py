@@ -46,7 +46,6 @@ class DryRunResult:
 
     @property
     def violated(self) -> list[AuditOutcome]:
-        """Return the audits that the commit would violate."""
         return [outcome for outcome in self.audits if outcome.is_violated]
 
 

@@ -21,8 +21,7 @@ class SavedCheckpoint:
 
 
 def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
-    """Read the checkpoint of a topology."""
-    return checkpoint_of(tx.one("checkpoint", topology=topology))
+    return checkpoint_of(tx.one("locked_topology", topology=topology))
 
 
 def checkpoint_of(row: Row) -> SavedCheckpoint:

@@ -53,7 +53,18 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
         tables: list[DroppedTable] = []
         for database in databases.all:
             with database.transaction() as tx:
-                tables += _tables_in(tx, topology, database.database)
+                declared = declared_tables(tx, topology)
+                for one in declared:
+                    _check_unused(tx, topology, one)
+                tables += [
+                    DroppedTable(
+                        database=database.database,
+                        state=one.name,
+                        table=one.target_name,
+                        rows=count_rows(tx, one),
+                    )
+                    for one in declared
+                ]
         for table in tables:
             source = f"table:{table.database}/{table.table}"  # as TableSpout.source
             readers = connection.all("topologies_that_read_table", source=source, topology=topology)
@@ -92,16 +103,6 @@ def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
             remedy=f"pause its DAG in Airflow with `airflow dags pause {topology}`, wait until its "
             "runs have ended, and call it again.",
         )
-
-
-def _tables_in(tx: DatabaseTransaction, topology: str, database: str) -> list[DroppedTable]:
-    declared = declared_tables(tx, topology)
-    for tables in declared:
-        _check_unused(tx, topology, tables)
-    return [
-        DroppedTable(database=database, state=t.name, table=t.target_name, rows=count_rows(tx, t))
-        for t in declared
-    ]
 
 
 def _check_unused(tx: DatabaseTransaction, topology: str, tables: StateTables) -> None:

@@ -71,8 +71,14 @@ def skip(
     :param by: who skips it
     :returns, :raises: as park
     """
-    if _skip_parked(connection, topology, txid, reason, by):
-        return []
+    key = TxidKey(topology, txid)
+    with holding(connection, topology) as (tx, locked):
+        if tx.first("has_committed_empty", **key) is not None:
+            check_at_rest(locked, topology)
+            tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
+            tx.run("begin_skip", reason=reason, skipped_by=by, **key)
+            tx.run("satisfy_requests_of_skipped", **key)
+            return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, reason, by)
 
 
@@ -132,7 +138,7 @@ def unskip(
             raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
         if txid >= curr_txid:  # its empty attempt must not commit
             tx.run("fence_live_attempts", attempt_id=None, reason=f"unskipped: {reason}", **key)
-        [run] = runs_to_clear(tx, topology, tx.all("run_of_txid", **key))
+        [run] = runs_to_clear(tx, topology, tx.all("transaction_details", **key))
     return Unskipped(txid=txid, has_committed=txid < curr_txid, run=run)
 
 
@@ -147,21 +153,6 @@ def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) ->
             if (refusal := replay_refusal(states, txid, curr_txid, through)) is not None:
                 return refusal
     return None
-
-
-def _skip_parked(
-    connection: LedgerConnection, topology: str, txid: int, reason: str, by: str
-) -> bool:
-    """Record the skip of a txid that has committed as empty; return whether it has."""
-    key = TxidKey(topology, txid)
-    with holding(connection, topology) as (tx, locked):
-        if tx.first("has_committed_empty", **key) is None:
-            return False
-        check_at_rest(locked, topology)
-        tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
-        tx.run("begin_skip", reason=reason, skipped_by=by, **key)
-        tx.run("satisfy_requests_of_skipped", **key)
-        return True
 
 
 def _commit_empty(

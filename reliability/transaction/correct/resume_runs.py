@@ -42,7 +42,6 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
 
 
 def undone_of_dag(tx: DatabaseTransaction, topology: str, dag_id: str) -> list[Row]:
-    """Return what each run of a DAG has left undone."""
     lease = DEFAULT_LEASES.request
     return tx.all("undone_of_dag", topology=topology, dag_id=dag_id, request_lease=lease)
 
@@ -71,7 +70,6 @@ class RunToResume:
 
     @property
     def clears(self) -> str:
-        """Say what is cleared."""
         if self.tasks is None:
             return "nothing"
         if not self.tasks:
@@ -161,9 +159,10 @@ def _to_resume(
         if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
             return None
         return clearing(((SETTLE, -1),), "its txids are done")
-    indexes = _indexes(api.emitted(dag_id, run.run_id), undone)
-    if indexes is None:
+    emitted = api.emitted(dag_id, run.run_id)
+    if emitted is None or not set(undone) <= set(emitted):
         return clearing((), "Airflow no longer has what emit returned")
+    indexes = {emitted.index(txid) for txid in undone}
     own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
     mapped = sorted(task for task in own if task[0].startswith(GROUP))
     reason = row["reason"] if row else None
@@ -172,15 +171,7 @@ def _to_resume(
     return clearing((*mapped, (SETTLE, -1)), reason or "undone")
 
 
-def _indexes(emitted: Sequence[int] | None, txids: Sequence[int]) -> set[int] | None:
-    """Return the map indexes of txids; None if Airflow does not know one of them."""
-    if emitted is None or not set(txids) <= set(emitted):
-        return None
-    return {emitted.index(txid) for txid in txids}
-
-
 def resume_run(api: Airflow, run: RunToResume) -> None:
-    """Clear what `run` names."""
     if run.tasks:
         api.clear_tasks(run.dag_id, run.run_id, run.tasks)
     elif run.tasks is not None:

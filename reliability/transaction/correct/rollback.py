@@ -54,7 +54,6 @@ class RolledBack:
     differences: tuple[Difference, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {
             "topology": self.topology,
             "to_txid": self.to_txid,

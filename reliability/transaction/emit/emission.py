@@ -154,7 +154,6 @@ class _Emission:
             return self._request(tx, txids)
 
     def check_ready(self) -> None:
-        """Raise SourceNotReady if the source is not ready for the next txid."""
         txid = self.connection.one("topology_position", topology=self.name)["next_txid"]
         if not self.topology.spout.is_ready(txid, self.interval):
             raise SourceNotReady(f"{self.name}: the source is not ready for txid {txid}")
@@ -187,16 +186,13 @@ class _Emission:
         try:
             new = spout.plan(self.interval, LedgerItems(self.connection, self.name))
         except NothingToEmit:
-            if not self._is_left_out():
+            # unless the run's txids need no source: each is skipped, or its items excluded
+            with self.connection.transaction() as tx:
+                row = tx.one("are_left_out", topology=self.name, txids=self._earlier_txids(tx))
+            if not row["are_left_out"]:
                 raise
             return []
         return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
-
-    def _is_left_out(self) -> bool:
-        """Say whether the run's txids need no source: each is skipped, or its items excluded."""
-        with self.connection.transaction() as tx:
-            row = tx.one("are_left_out", topology=self.name, txids=self._earlier_txids(tx))
-        return bool(row["are_left_out"])
 
     def _log_drift(self, items: Sequence[SourceItem]) -> None:
         """Log how the columns of new items differ from the declared ones, or from earlier ones."""

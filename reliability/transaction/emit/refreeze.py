@@ -87,10 +87,15 @@ def _exchange(
         if row is None:
             raise NothingToReplay("it has no frozen batch", topology=topology.name, txid=txid)
         old = batch_of(row)
-        earlier = [found["batch_meta"] for found in tx.all("batches_before", **key)]
+        refreezes = tx.all("refreezes_of_txid", **key)
+        earlier = [found["items_until_then"] for found in reversed(refreezes)]
         if (skip := tx.first("skips_of_txids", topology=topology.name, txids=[txid])) is not None:
             raise TxidSkipped(str(skipped_of(skip)))
-        ever = (*old.items, *_gone(old, earlier))
+        known = {item.source for item in old.items}
+        before = [item for items in earlier for item in BatchMeta.from_json(items, Fold()).items]
+        # whole items that the txid had before and no longer has
+        gone = (item for item in before if item.part == WHOLE and item.source not in known)
+        ever = (*old.items, *gone)
         excluded = excluded_among(tx, topology.name, ever)
     read = BatchMeta(items=_without(ever, excluded), emitted=old.emitted)
     kept = tuple(item for item in old.items if item.source in excluded)
@@ -102,10 +107,3 @@ def _exchange(
 
 def _without(items: Sequence[SourceItem], excluded: frozenset[str]) -> tuple[SourceItem, ...]:
     return tuple(item for item in items if item.source not in excluded)
-
-
-def _gone(batch: BatchMeta, earlier: Sequence[Any]) -> list[SourceItem]:
-    """Return the whole items that the txid had before and no longer has."""
-    known = {item.source for item in batch.items}
-    before = [item for items in earlier for item in BatchMeta.from_json(items, Fold()).items]
-    return [item for item in before if item.part == WHOLE and item.source not in known]

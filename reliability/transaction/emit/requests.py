@@ -22,7 +22,7 @@ from reliability.core.request import (
 )
 from reliability.core.statement_key import StatementKey, TxidKey
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import recorded_try_of, request_of
 
@@ -153,14 +153,6 @@ def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
     return True
 
 
-def _problem_of(row: Row) -> str:
-    """Say why the last try for a request failed, if that is known."""
-    if row["problem"] is None:
-        return ""
-    code = f"[{row['problem_code']}] " if row["problem_code"] else ""
-    return f"; txid {row['txid']}: {code}{row['problem']}"
-
-
 def record_problem(connection: LedgerConnection, request_id: int, error: ReliabilityError) -> None:
     """Record why a task failed before an attempt had begun; no attempt can tell it."""
     connection.run("record_problem", request_id=request_id, code=error.code, reason=error.what)
@@ -183,8 +175,11 @@ def settle(
             if txid in requests:
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
     if undone:
-        named = with_noun(format_txids(undone))
-        why = {row["txid"]: _problem_of(row) for row in rows}.get(undone[0], "")
+        named, why = with_noun(format_txids(undone)), ""
+        for row in rows:  # why its last try failed, if that is known
+            if row["txid"] == undone[0] and row["problem"] is not None:
+                code = f"[{row['problem_code']}] " if row["problem_code"] else ""
+                why = f"; txid {undone[0]}: {code}{row['problem']}"
         raise RunUnsatisfied(
             f"run {run.run_id} of {run.dag_id}: {named} not done{why}",
             remedy=RunUnsatisfied.remedy.about(topology=topology, txid=undone[0]),

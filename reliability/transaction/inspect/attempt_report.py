@@ -21,7 +21,7 @@ from reliability.core.request import RequestKind
 from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.ledger.read_rows import made_of
+from reliability.ledger.read_rows import difference_of, made_of
 from reliability.transaction.topology.databases import TopologyDatabases
 
 #: phases of an attempt in order, each with what it is
@@ -177,6 +177,8 @@ def attempt_report(
     with TopologyDatabases.of(connection, topology) as databases:
         records = _Records(databases, topology, attempt)
         row = records.attempt_row()
+        this = {"txids": [attempt.txid], "attempt_ids": [attempt.attempt_id]}
+        changed = databases.rows_of_all("differences_of_attempts", topology=topology, **this)
         return made_of(
             AttemptReport,
             row,
@@ -196,17 +198,17 @@ def attempt_report(
             ),
             replaced=_compare(records, row),
             events=tuple(
-                Event(**{**one, "status": AttemptStatus(one["status"])})
-                for one in records.rows("story_events")
+                made_of(Event, one, status=AttemptStatus(one["status"]))
+                for one in records.rows("events_of_txid")
             ),
-            differences=tuple(map(Difference.from_json, records.rows_of_all("story_differences"))),
+            differences=tuple(map(difference_of, changed)),
         )
 
 
 def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) -> list[Account]:
     """Return the accounts of a sealed attempt, in the order of the topology's states."""
     key = AttemptKey(topology.name, grant.attempt.txid, grant.attempt.attempt_id)
-    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+    with TopologyDatabases.of_code(connection, topology) as databases:
         rows = databases.rows_of_all("accounts", **key)
     by_state = {row["state"]: Account(**row) for row in rows}
     return [by_state[state.name] for state in topology.states if state.name in by_state]

@@ -28,18 +28,16 @@ class ScheduleNotEvaluated(Exception):
     """The intervals of a schedule cannot be computed; the text says why."""
 
 
-def missing_intervals(
-    schedule: Schedule, gaps: Iterable[Gap], now: datetime, *, grace: timedelta = GRACE
-) -> list[Interval]:
+def missing_intervals(schedule: Schedule, gaps: Iterable[Gap], now: datetime) -> list[Interval]:
     """Return the intervals that should have been emitted and that no run has tried to, ascending.
 
-    An interval is expected from its end plus `grace` on. Without catchup, or if the DAG has no
+    An interval is expected from its end plus GRACE on. Without catchup, or if the DAG has no
     start date, nothing is expected before the first interval that was ever emitted. At most
     MOST + 1 are returned.
 
     :raises ScheduleNotEvaluated: see `intervals`
     """
-    missing = chain.from_iterable(_in_gap(schedule, gap, now - grace) for gap in gaps)
+    missing = chain.from_iterable(_in_gap(schedule, gap, now - GRACE) for gap in gaps)
     return list(islice(missing, MOST + 1))
 
 

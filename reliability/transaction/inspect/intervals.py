@@ -309,18 +309,14 @@ def _open(
     for _, same in groupby(judged, of_run):
         together = list(same)
         row, judgement = together[0]
-        yield _emitted(topology, [own for own, _ in together], row, judgement)
-
-
-def _emitted(topology: str, rows: Sequence[Row], row: Row, judged: OpenTxid) -> IntervalReport:
-    txids = tuple(own["txid"] for own in rows)
-    steps = {
-        IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
-        IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
-    }
-    step = steps.get(judged.state, "nothing")
-    since, why, wait = row["emitted_at"], judged.why, judged.wait
-    return _report(topology, judged.state, row, since, why, step, txids=txids, wait=wait)
+        txids = tuple(own["txid"] for own, _ in together)
+        steps = {
+            IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
+            IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
+        }
+        step = steps.get(judgement.state, "nothing")
+        since, why, wait = row["emitted_at"], judgement.why, judgement.wait
+        yield _report(topology, judgement.state, row, since, why, step, txids=txids, wait=wait)
 
 
 def _parked(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:

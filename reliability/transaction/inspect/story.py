@@ -39,7 +39,7 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
     with connection.transaction() as tx:
         now = state_of(tx, topology, txid)
-    parts = {part: connection.all(query, **key) for part, query in _PARTS.items()}
+    parts = {part: connection.all(q, attempt_id=None, **key) for part, q in _PARTS.items()}
     parts["differences"] = _differences(connection, topology, txid, parts["changes"])
     return {
         "topology": topology,

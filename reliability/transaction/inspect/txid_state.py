@@ -58,25 +58,20 @@ def page_of_txids(
         page=most,
         txids=None if txids is None else list(txids),
     )
-    return [_txid_state(row, standing) for row in rows]
+    states = []
+    for row in rows:
+        state, why = _state_and_why(row, standing)
+        files, interval = files_of(row["items"] or ()), interval_of(row)
+        states.append(
+            made_of(TxidState, row, interval=interval, state=state, why=why or None, files=files)
+        )
+    return states
 
 
 def state_of(tx: DatabaseTransaction, topology: str, txid: int) -> TxidState:
     """Return the state of a txid that was emitted."""
     [state] = page_of_txids(tx, topology, txid + 1, 1, [txid])
     return state
-
-
-def _txid_state(row: Row, standing: Standing) -> TxidState:
-    state, why = _state_and_why(row, standing)
-    return made_of(
-        TxidState,
-        row,
-        interval=interval_of(row),
-        state=state,
-        why=why or None,
-        files=files_of(row["items"] or ()),
-    )
 
 
 def _state_and_why(row: Row, standing: Standing) -> tuple[str, str]:

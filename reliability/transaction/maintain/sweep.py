@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
@@ -37,8 +37,6 @@ DROP_PATIENCE_SECONDS = 0.1
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
-    """The result of one sweep."""
-
     expired: list[TransactionAttempt] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
@@ -52,7 +50,6 @@ class Swept:
 
 
 def topologies(connection: LedgerConnection) -> list[str]:
-    """Return the names of the ledger's topologies."""
     return [row["topology"] for row in connection.all("topologies")]
 
 
@@ -78,7 +75,8 @@ def sweep(
     with _unless_dropped(connection, topology):
         swept.expired = _expire(connection, topology)
         swept.given_up = _give_up_silent(connection, topology, leases)
-        swept.committed = _drain_overdue(connection, topology, leases)
+        with suppress(LedgerBusy):  # another process is committing
+            swept.committed = drain(connection, topology, overdue=leases.overdue)
         if clean:
             swept.cleaned = _clean(connection, topology)
             swept.compacted = _compact(connection, topology)
@@ -115,13 +113,6 @@ def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAtte
                 end_holders_of(connection, topology, attempt)
                 raise
     return expired
-
-
-def _drain_overdue(connection: LedgerConnection, topology: str, leases: Leases) -> list[Committed]:
-    try:
-        return drain(connection, topology, overdue=leases.overdue)
-    except LedgerBusy:
-        return []  # another process is committing
 
 
 def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases) -> list[int]:

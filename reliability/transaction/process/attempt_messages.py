@@ -179,7 +179,6 @@ def with_changed_columns(
 
 
 def new_write_id() -> str:
-    """Return an id for one write action."""
     return str(uuid.uuid4())
 
 

@@ -7,7 +7,7 @@ its own states. Txids that share a physical commit share what the audits of its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from reliability.core.attempt import Grant
@@ -16,9 +16,9 @@ from reliability.core.definitions import Topology
 from reliability.core.state import State, digest_of
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.read_rows import made_of
 from reliability.states.audit_sql import audits_contribution, log_violations, query_of, run_audit
 from reliability.states.kinds import stored_state
-from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt_messages import error_of, renew_lease
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -40,74 +40,52 @@ def audit_contributions(
     outcomes: list[AuditOutcome] = []
     for connection in databases.all:
         audited = [
-            _audit(databases, topology, grant, _tables(topology, state, attempt_tables), audit)
+            _audit(databases, topology, grant, state, attempt_tables[state.name], audit)
             for state in topology.states
             if state.database == connection.database
             for audit in state.audits
         ]
         if audited:
-            audits = as_json([one.to_json() for one in audited])
+            audits = as_json([_stored(outcome, query) for outcome, query in audited])
             if len(connection.all("store_audits", audits=audits, **grant)) != len(audited):
                 raise error_of(databases.coordinator, grant)
-        outcomes += [one.outcome for one in audited if one.outcome is not None]
+        outcomes += [outcome for outcome, _ in audited]
     refuse_violations(outcomes)
     log_violations(str(grant), outcomes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Audited:
-    """An audit of a state.
-
-    :param outcome: None for an audit of a table, which runs at the commit
-    """
-
-    state: str
-    audit: Audit
-    query: str
-    outcome: AuditOutcome | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data for the ledger."""
-        version = {
-            "name": self.audit.name,
-            "of": self.audit.of.value,
-            "severity": self.audit.severity.value,
-            "query": self.query,
-        }
-        found = {} if self.outcome is None else dict(**self.outcome)
-        return {**found, **version, "digest": digest_of(version), "state": self.state}
-
-
-def _tables(
-    topology: Topology, state: State, attempt_tables: Mapping[str, int | None]
-) -> StateTables:
-    return stored_state(topology.name, state).with_attempt_table(attempt_tables[state.name])
+def _stored(outcome: AuditOutcome, query: str) -> dict[str, Any]:
+    """Return an audit as plain data for the ledger."""
+    of, severity = outcome.of.value, outcome.severity.value
+    version = {"name": outcome.name, "of": of, "severity": severity, "query": query}
+    return {**outcome, **version, "digest": digest_of(version)}
 
 
 def _audit(
     databases: TopologyDatabases,
     topology: Topology,
     grant: Grant,
-    tables: StateTables,
+    state: State,
+    attempt_table: int | None,
     audit: Audit,
-) -> _Audited:
-    """Run one audit if it is of the contribution; the lease has all the time that this takes."""
-    connection = databases.connection_of(tables.state.database)
-    with connection.in_one_round_trip() as tx:
+) -> tuple[AuditOutcome, str]:
+    """Run one audit if it is of the contribution; the lease has all the time that this takes.
+
+    :returns: what it has found, nothing if it is of the table, which is audited at the commit; and
+        its query
+    """
+    tables = stored_state(topology.name, state).with_attempt_table(attempt_table)
+    outcome = AuditOutcome(
+        state=state.name, name=audit.name, of=audit.of, severity=audit.severity, violations=None
+    )
+    with databases.connection_of(state.database).in_one_round_trip() as tx:
         query = tx.text_of(query_of(audit, tables))
         if audit.of is Of.TABLE:
-            return _Audited(tables.state.name, audit, query)
-        outcome = run_audit(
-            tx,
-            tx.text_of(audits_contribution(query, tables, grant.attempt)),
-            state=tables.state.name,
-            name=audit.name,
-            of=audit.of,
-            severity=audit.severity,
-            seconds=topology.lease_seconds,
-        )
+            return outcome, query
+        text = tx.text_of(audits_contribution(query, tables, grant.attempt))
+        found = run_audit(tx, text, topology.lease_seconds)
     renew_lease(databases.coordinator, grant)
-    return _Audited(tables.state.name, audit, query, outcome)
+    return replace(outcome, **found), query
 
 
 # --- tables, inside a commit ---------------------------------------------------------------------
@@ -122,14 +100,9 @@ def audit_tables(
     """
     outcomes = []
     for audit in audits:
-        outcome = run_audit(
-            tx,
-            audit["query"],
-            state=audit["state"],
-            name=audit["name"],
-            of=Of.TABLE,
-            severity=Severity(audit["severity"]),
-        )
+        found = run_audit(tx, audit["query"])
+        severity = Severity(audit["severity"])
+        outcome = made_of(AuditOutcome, audit, of=Of.TABLE, severity=severity, **found)
         record_outcome(tx, topology, audit["txids"], audit["attempt_ids"], outcome)
         outcomes.append(outcome)
     if audits:

@@ -91,7 +91,7 @@ def _grant_here(
         # A concurrent sweep that gives the request up waits for this row; if it has done so
         # already, the snapshot below says so.
         tx.queue("hold_request", request_id=request_id)
-        snapshot, request, row = read_txid(tx, topology.name, txid, request_id, topology.states)
+        snapshot, request, row = read_txid(tx, topology, txid, request_id)
         if not isinstance(next_action(snapshot, request, task.work), Begin):
             return None
         if exchanged is not None and not request.is_dry_run:
@@ -147,9 +147,7 @@ def grant_attempt(tx: DatabaseTransaction, grant: Grant, *, reason: str, **value
 def _end_holders(connection: LedgerConnection, task: TransactionTask) -> None:
     """End the sessions that still hold the attempt row that must be fenced (A3)."""
     topology, txid = task.topology, task.txid
-    snapshot, request, _ = read_txid(
-        connection, topology.name, txid, task.request_id, topology.states
-    )
+    snapshot, request, _ = read_txid(connection, topology, txid, task.request_id)
     live = snapshot.live
     if live is not None and isinstance(next_action(snapshot, request, task.work), Begin):
         end_holders_of(connection, topology.name, TransactionAttempt(txid, live.attempt_id))
@@ -158,7 +156,7 @@ def _end_holders(connection: LedgerConnection, task: TransactionTask) -> None:
 def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Grant) -> None:
     """Fence in every participant before anything runs: zombies write there too (C6)."""
     try:
-        with TopologyDatabases(connection, topology.name, topology.databases) as participants:
+        with TopologyDatabases.of_code(connection, topology) as participants:
             mirror_grant(
                 participants, grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
             )
@@ -218,4 +216,4 @@ def grant_of(topology: str, seen: Snapshot) -> Grant:
 
 def interval(connection: LedgerConnection, topology: str, txid: int) -> Interval | None:
     """Return the data interval of a txid, None for an untimed one."""
-    return interval_of(connection.one("run_of_txid", topology=topology, txid=txid))
+    return interval_of(connection.one("transaction_details", topology=topology, txid=txid))

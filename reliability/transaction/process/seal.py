@@ -40,7 +40,7 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
     :raises AttemptIncomplete: acks are missing; the attempt has failed
     :raises AttemptFenced: the attempt was ended in the meantime
     """
-    with _databases(connection, topology) as databases:
+    with TopologyDatabases.of_code(connection, topology) as databases:
         rows = databases.rows_of_all("sinks", **grant)
     sinks = [sink for sink in map(sink_of, rows) if sink.step == step]
     try:
@@ -85,7 +85,7 @@ def seal(
         return None
     meta = batch_of(row)
     try:
-        with _databases(connection, topology) as databases:
+        with TopologyDatabases.of_code(connection, topology) as databases:
             sinks = [sink_of(sink) for sink in row["sinks"]]
             for participant in databases:
                 begun = participant.first("begin_seal", task=task, **grant)
@@ -110,14 +110,8 @@ def seal(
     return Sealed(meta.emitted.count, any(sink.set_aside != Fold() for sink in sinks))
 
 
-def _databases(connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
-    return TopologyDatabases(connection, topology.name, topology.databases)
-
-
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """What is staged for a state."""
-
     fold: Fold
     rows: int
     digest: str

@@ -289,7 +289,6 @@ def _lost_by(tx: DatabaseTransaction, change: StateChange) -> list[str]:
 
 
 def _check_change(tx: DatabaseTransaction, change: StateChange) -> None:
-    """Raise AlterNotPossible if the tables cannot be altered."""
     if (obstacle := change.obstacle()) is not None:
         name, topology = change.old.name, change.old.topology
         raise AlterNotPossible(
@@ -420,7 +419,6 @@ class LackingValue:
     next_step: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         txids = {n: format_txids(getattr(self, n)) for n in ("fillable", "unfillable")}
         return {**asdict(self), **txids}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
 from reliability.deployment.settings import database_dsn, ledger_dsn
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import check_known
@@ -58,6 +59,11 @@ class TopologyDatabases:
         """
         check_known(connection, topology)
         return cls.of(connection, topology)
+
+    @classmethod
+    def of_code(cls, connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
+        """Return those that the pipeline's code names."""
+        return cls(connection, topology.name, topology.databases)
 
     def __enter__(self) -> TopologyDatabases:
         return self

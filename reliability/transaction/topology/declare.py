@@ -77,7 +77,6 @@ def declared_tables(ledger: Ledger, topology: str) -> list[StoredState]:
 
 
 def tables_of(topology: str, definitions: Iterable[Any]) -> list[StoredState]:
-    """Return the states that the ledger has these definitions of."""
     return [stored_state(topology, State.from_definition(definition)) for definition in definitions]
 
 
@@ -136,10 +135,7 @@ def keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 
 def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Create the tables of a new state, and record its definition.
-
-    :raises TargetTableTaken: see check_table_is_free
-    """
+    """Create the tables of a new state, and record its definition."""
     check_table_is_free(tx, tables)
     for statement in statements_to_create(tx, tables):
         tx.run(statement)

@@ -37,7 +37,7 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     :raises LedgerBusy: an attempt with the old definitions began meanwhile, or a commit is decided
     """
     _record(connection, topology)
-    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+    with TopologyDatabases.of_code(connection, topology) as databases:
         declare_participants(databases)
         if _has_changed_freely(databases, topology):
             _in_each_free(databases, lambda tx, _: _fence(tx, topology.name))
@@ -53,7 +53,7 @@ def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
 
     :raises: see declare
     """
-    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+    with TopologyDatabases.of_code(connection, topology) as databases:
         has_changed = _has_changed_freely(databases, topology)
     if has_changed:
         declare(connection, topology)
@@ -118,7 +118,13 @@ def _in_each_free(
 
 
 def _fence(tx: DatabaseTransaction, topology: str) -> None:
-    _check_nothing_empty_waits(tx, topology)
+    if waiting := empty_that_waits(tx, topology):
+        raise StateDefinitionChanged(
+            f"the states of {topology} have changed before its first commit, and {waiting} still "
+            "has to commit as empty",
+            remedy="restore the old definitions until that has committed, then run `reliability "
+            f"alter {topology}`; or, if nothing of it is needed, `reliability drop {topology}`.",
+        )
     fence_all(tx, topology)
 
 
@@ -147,16 +153,6 @@ def hold_at_rest(connection: LedgerConnection, topology: str) -> Iterator[Databa
     with holding(connection, topology) as (tx, row):
         check_at_rest(row, topology)
         yield tx
-
-
-def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
-    if waiting := empty_that_waits(tx, topology):
-        raise StateDefinitionChanged(
-            f"the states of {topology} have changed before its first commit, and {waiting} still "
-            "has to commit as empty",
-            remedy="restore the old definitions until that has committed, then run `reliability "
-            f"alter {topology}`; or, if nothing of it is needed, `reliability drop {topology}`.",
-        )
 
 
 def _is_free(ledger: Ledger, topology: str) -> bool:

@@ -5,15 +5,16 @@ Without the topology's lock it may be outdated at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from reliability.core.coordinator import Snapshot
+from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerCorruption
 from reliability.core.request import Request
 from reliability.core.standing import Standing
-from reliability.core.state import State, replay_refusal
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.core.state import replay_refusal
+from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
 from reliability.ledger.read_rows import blocked_of, interval_of, request_of, standing_of
 from reliability.states.headers import compacted_through
 
@@ -39,28 +40,24 @@ def find_standing(tx: DatabaseTransaction, topology: str) -> Standing | None:
 
 
 def read_txid(
-    ledger: LedgerConnection | DatabaseTransaction,
-    topology: str,
-    txid: int,
-    request_id: int,
-    states: Sequence[State],
+    ledger: Ledger, topology: Topology, txid: int, request_id: int
 ) -> tuple[Snapshot, Request, Row]:
     """Read what decides about a request for one txid, and what a begin has to know.
 
     :param ledger: under the topology's lock in a transaction, otherwise in one round trip
-    :param states: the topology's states, which may refuse a replay (H5)
+    :param topology: its states may refuse a replay (H5)
     """
-    row = ledger.one("standing", topology=topology, txid=txid, request_id=request_id)
+    name = topology.name
+    row = ledger.one("standing", topology=name, txid=txid, request_id=request_id)
     if row["request"] is None:
         raise LedgerCorruption(f"the ledger has no request {request_id}")
     standing, refusal = standing_of(row), None
     if txid > standing.curr_txid:  # otherwise no older txid is uncommitted
-        blocked = ledger.first("blocked_txid", topology=topology, below=txid)
+        blocked = ledger.first("blocked_txid", topology=name, below=txid)
         standing = replace(standing, blocked=blocked_of(blocked))
     if txid < standing.curr_txid:
-        refusal = replay_refusal(
-            states, txid, standing.curr_txid, compacted_through(ledger, topology)
-        )
+        through = compacted_through(ledger, name)
+        refusal = replay_refusal(topology.states, txid, standing.curr_txid, through)
     snapshot = replace(standing.snapshot(txid), interval=interval_of(row), replay_refusal=refusal)
     return snapshot, request_of(row["request"]), row
 
