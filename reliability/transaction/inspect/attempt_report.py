@@ -7,7 +7,7 @@ the attempt ran, with which code and on which batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,7 +20,7 @@ from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
 from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import difference_of, made_of
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -175,34 +175,48 @@ def attempt_report(
     :raises AttemptUnknown: the ledger has no such attempt
     """
     with TopologyDatabases.of(connection, topology) as databases:
-        records = _Records(databases, topology, attempt)
-        row = records.attempt_row()
-        this = {"txids": [attempt.txid], "attempt_ids": [attempt.attempt_id]}
-        changed = databases.rows_of_all("differences_of_attempts", topology=topology, **this)
-        return made_of(
-            AttemptReport,
-            row,
-            topology=topology,
-            attempt=attempt,
-            status=AttemptStatus(row["status"]),
-            request=(
-                made_of(RequestReport, row, kind=RequestKind(row["kind"])) if row["kind"] else None
-            ),
-            items=row["items"] or (),
-            steps=records.steps(),
-            states=records.states(),
-            accounts=tuple(Account(**one) for one in records.rows_of_all("accounts")),
-            audits=tuple(
-                AuditOutcome(**{**one, "of": Of(one["of"]), "severity": Severity(one["severity"])})
-                for one in records.rows_of_all("audits_of_attempt")
-            ),
-            replaced=_compare(records, row),
-            events=tuple(
-                made_of(Event, one, status=AttemptStatus(one["status"]))
-                for one in records.rows("events_of_txid")
-            ),
-            differences=tuple(map(difference_of, changed)),
-        )
+        report, replaced_attempt = _read(databases, attempt)
+        if replaced_attempt is None:
+            return report
+        before, _ = _read(databases, TransactionAttempt(attempt.txid, replaced_attempt))
+    return replace(report, replaced=_compare(report, before))
+
+
+def _read(
+    databases: TopologyDatabases, attempt: TransactionAttempt
+) -> tuple[AttemptReport, int | None]:
+    """Read an attempt, and which one it has replaced; rows about a state are in its database."""
+    topology, ledger = databases.topology, databases.coordinator
+    key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
+    row = ledger.first("story_attempt", **key)
+    if row is None:
+        raise AttemptUnknown(f"{topology} has no attempt {attempt}")
+    this = {"txids": [attempt.txid], "attempt_ids": [attempt.attempt_id]}
+    changed = databases.rows_of_all("differences_of_attempts", topology=topology, **this)
+    request = made_of(RequestReport, row, kind=RequestKind(row["kind"])) if row["kind"] else None
+    report = made_of(
+        AttemptReport,
+        row,
+        topology=topology,
+        attempt=attempt,
+        status=AttemptStatus(row["status"]),
+        request=request,
+        items=row["items"] or (),
+        steps=tuple(StepReport(**one) for one in ledger.all("story_steps", **key)),
+        states=tuple(StateReport(**one) for one in databases.rows_of_all("story_states", **key)),
+        accounts=tuple(Account(**one) for one in databases.rows_of_all("accounts", **key)),
+        audits=tuple(
+            AuditOutcome(**{**one, "of": Of(one["of"]), "severity": Severity(one["severity"])})
+            for one in databases.rows_of_all("audits_of_attempt", **key)
+        ),
+        replaced=None,
+        events=tuple(
+            made_of(Event, one, status=AttemptStatus(one["status"]))
+            for one in ledger.all("events_of_txid", **key)
+        ),
+        differences=tuple(map(difference_of, changed)),
+    )
+    return report, row["replaced_attempt"]
 
 
 def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) -> list[Account]:
@@ -224,13 +238,11 @@ def outdated_code(
 
     :raises AttemptUnknown: the ledger has no such attempt
     """
-    with TopologyDatabases.of(connection, topology) as databases:
-        records = _Records(databases, topology, attempt)
-        replaced = _compare(records, records.attempt_row())
-        newer = records.rows("newer_code")
-    if replaced is None or not replaced.same_code or not newer:
+    replaced = attempt_report(connection, topology, attempt).replaced
+    key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
+    row = connection.first("newer_code", **key)
+    if replaced is None or not replaced.same_code or row is None:
         return None
-    (row,) = newer
     ran = TransactionAttempt(row["txid"], row["attempt_id"])
     seen_at = f"{row['seen_at'].astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return (
@@ -242,69 +254,28 @@ def outdated_code(
     )
 
 
-# --- rows of the ledger --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """The rows about one attempt; those about a state are in the state's database."""
-
-    databases: TopologyDatabases
-    topology: str
-    attempt: TransactionAttempt
-
-    def attempt_row(self) -> Row:
-        rows = self.rows("story_attempt")
-        if not rows:
-            raise AttemptUnknown(f"{self.topology} has no attempt {self.attempt}")
-        return rows[0]
-
-    def steps(self) -> tuple[StepReport, ...]:
-        return tuple(StepReport(**row) for row in self.rows("story_steps"))
-
-    def states(self) -> tuple[StateReport, ...]:
-        return tuple(StateReport(**row) for row in self.rows_of_all("story_states"))
-
-    def rows(self, statement: str) -> list[Row]:
-        return self.databases.coordinator.all(statement, **self._key)
-
-    def rows_of_all(self, statement: str) -> list[Row]:
-        return self.databases.rows_of_all(statement, **self._key)
-
-    @property
-    def _key(self) -> AttemptKey:
-        return AttemptKey(self.topology, self.attempt.txid, self.attempt.attempt_id)
-
-
 # --- the replaced attempt ------------------------------------------------------------------------
 
 
-def _compare(records: _Records, row: Row) -> Replaced | None:
-    if row["replaced_attempt"] is None:
-        return None
-    before = _Records(
-        records.databases,
-        records.topology,
-        TransactionAttempt(records.attempt.txid, row["replaced_attempt"]),
-    )
-    code, code_before = _code_of(records), _code_of(before)
-    contributions = {s.state: s.contribution_digest for s in before.states()}
+def _compare(report: AttemptReport, before: AttemptReport) -> Replaced:
+    code, code_before = _code_of(report), _code_of(before)
+    contributions = {s.state: s.contribution_digest for s in before.states}
     ran_both = code.keys() & code_before.keys()
     changed = {name for step in ran_both for name in _changed(code[step], code_before[step])}
     return Replaced(
         attempt=before.attempt,
         same_code=not changed if ran_both else None,
         changed_code=tuple(sorted(changed)),
-        same_batch=_is_same(row["batch_digest"], before.attempt_row()["batch_digest"]),
+        same_batch=_is_same(report.batch_digest, before.batch_digest),
         same_contribution={
             s.state: _is_same(s.contribution_digest, contributions.get(s.state))
-            for s in records.states()
+            for s in report.states
         },
     )
 
 
-def _code_of(records: _Records) -> dict[str, Mapping[str, Mapping[str, str]]]:
-    return {step.step: step.code for step in records.steps() if step.code is not None}
+def _code_of(report: AttemptReport) -> dict[str, Mapping[str, Mapping[str, str]]]:
+    return {step.step: step.code for step in report.steps if step.code is not None}
 
 
 def _changed(

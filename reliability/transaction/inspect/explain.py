@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,10 +74,8 @@ def explain(
         database, tables = _find(participants, state)
         _check(tables, key)
         with database.transaction() as tx:
-            row, contributions = explain_row(tx, tables, key, max_rows, newest=newest)
-        commits = _commits(participants, contributions)
-    told = (_contribution(tables, contribution, commits) for contribution in contributions)
-    return Explanation(row=row, contributions=tuple(told))
+            row, rows = explain_row(tx, tables, key, max_rows, newest=newest)
+        return Explanation(row=row, contributions=tuple(_contributions(participants, tables, rows)))
 
 
 def explain_row(
@@ -130,34 +128,25 @@ def _check(tables: StateTables, key: Key) -> None:
 # --- contributions -------------------------------------------------------------------------------
 
 
-def _commits(
-    participants: TopologyDatabases, contributions: Iterable[Row]
-) -> dict[TransactionAttempt, Row]:
-    """Read from the coordinator's ledger when attempts committed, and for which runs."""
-    attempts = [_attempt(row) for row in contributions]
-    rows = participants.coordinator.all(
+def _contributions(
+    participants: TopologyDatabases, tables: StateTables, rows: Sequence[Row]
+) -> Iterator[Contribution]:
+    """Add when the attempts committed, and for which runs, from the coordinator's ledger."""
+    commits = participants.coordinator.all(
         "commits_of_attempts",
         topology=participants.topology,
-        txids=[attempt.txid for attempt in attempts],
-        attempt_ids=[attempt.attempt_id for attempt in attempts],
+        txids=[row["_txid"] for row in rows],
+        attempt_ids=[row["_attempt_id"] for row in rows],
     )
-    return {TransactionAttempt(row["txid"], row["attempt_id"]): row for row in rows}
-
-
-def _attempt(row: Row) -> TransactionAttempt:
-    return TransactionAttempt(row["_txid"], row["_attempt_id"])
-
-
-def _contribution(
-    tables: StateTables, row: Row, commits: Mapping[TransactionAttempt, Row]
-) -> Contribution:
-    attempt = _attempt(row)
-    commit = commits.get(attempt, {})
-    return made_of(
-        Contribution,
-        commit,
-        attempt=attempt,
-        presence=row["_presence"],
-        values={column.name: row[column.name] for column in tables.state.all_columns()},
-        interval=interval_of(commit) if commit else None,
-    )
+    by_attempt = {(commit["txid"], commit["attempt_id"]): commit for commit in commits}
+    for row in rows:
+        attempt = TransactionAttempt(row["_txid"], row["_attempt_id"])
+        commit = by_attempt.get((attempt.txid, attempt.attempt_id), {})
+        yield made_of(
+            Contribution,
+            commit,
+            attempt=attempt,
+            presence=row["_presence"],
+            values={column.name: row[column.name] for column in tables.state.all_columns()},
+            interval=interval_of(commit) if commit else None,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -118,13 +117,10 @@ class IntervalsReport:
     @property
     def counts(self) -> dict[str, int]:
         """Return how many intervals lack a commit, by their state."""
-        by_state: dict[str, set[Interval | None]] = {}
+        by_state: dict[str, dict[Interval | None, int]] = {}
         for report in self.reports:
-            by_state.setdefault(report.state.value, set()).add(report.interval)
-        more = Counter[str]()
-        for report in self.reports:
-            more[report.state.value] += report.count - 1
-        return {state: len(intervals) + more[state] for state, intervals in by_state.items()}
+            by_state.setdefault(report.state.value, {})[report.interval] = report.count
+        return {state: sum(counts.values()) for state, counts in by_state.items()}
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

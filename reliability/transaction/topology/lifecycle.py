@@ -12,7 +12,7 @@ lock while they copy. `declare` creates the new tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from reliability.core.definitions import Topology
@@ -40,8 +40,11 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     with TopologyDatabases.of_code(connection, topology) as databases:
         declare_participants(databases)
         if _has_changed_freely(databases, topology):
-            _in_each_free(databases, lambda tx, _: _fence(tx, topology.name))
-            _in_each_free(databases, lambda tx, name: _forget(tx, topology, name))
+            for change in (_fence, _forget):
+                for database in databases.all:
+                    with hold_at_rest(database, topology.name) as tx:
+                        if _is_free(tx, topology.name):
+                            change(tx, topology, database.database)
         for database in databases.all:
             with holding(database, topology.name) as (tx, row):
                 has_committed = row["commit_number"] > 0
@@ -107,25 +110,16 @@ def _has_changed_freely(databases: TopologyDatabases, topology: Topology) -> boo
     return is_free and any(_differs(database, topology) for database in databases.all)
 
 
-def _in_each_free(
-    databases: TopologyDatabases, change: Callable[[DatabaseTransaction, str], None]
-) -> None:
-    """Change each database in which nothing has committed, in a transaction of its own."""
-    for connection in databases.all:
-        with hold_at_rest(connection, databases.topology) as tx:
-            if _is_free(tx, databases.topology):
-                change(tx, connection.database)
-
-
-def _fence(tx: DatabaseTransaction, topology: str) -> None:
-    if waiting := empty_that_waits(tx, topology):
+def _fence(tx: DatabaseTransaction, topology: Topology, _: str) -> None:
+    name = topology.name
+    if waiting := empty_that_waits(tx, name):
         raise StateDefinitionChanged(
-            f"the states of {topology} have changed before its first commit, and {waiting} still "
+            f"the states of {name} have changed before its first commit, and {waiting} still "
             "has to commit as empty",
             remedy="restore the old definitions until that has committed, then run `reliability "
-            f"alter {topology}`; or, if nothing of it is needed, `reliability drop {topology}`.",
+            f"alter {name}`; or, if nothing of it is needed, `reliability drop {name}`.",
         )
-    fence_all(tx, topology)
+    fence_all(tx, name)
 
 
 def fence_all(tx: DatabaseTransaction, topology: str) -> int:
