@@ -198,8 +198,9 @@ class ReplayRun:
             return []
         with self._connection.transaction() as tx:
             txids = list(self._request.txids)
-            rows = tx.all("uncommitted_txids", topology=self._topology, txids=txids)
-            runs = runs_to_clear(tx, self._topology, rows)
+            rows = tx.all("emitted_txids", topology=self._topology, txids=txids)
+            uncommitted = [row for row in rows if not row["has_committed"]]
+            runs = runs_to_clear(tx, self._topology, uncommitted)
         for txid in sorted(txid for run in runs for txid in run.txids):
             self._refreeze(self._connection, txid)
         return runs

@@ -12,29 +12,19 @@ BEGIN
                        string_to_array(asked.rights, ', ') AS rights
                   FROM (SELECT * FROM unnest(p_schemas, p_tables, p_rights)
                         UNION ALL
-                        VALUES ('reliability', 'ack', 'SELECT, INSERT'),
-                               ('reliability', 'attempt', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'attempt_event', 'INSERT'),
-                               ('reliability', 'attempt_step', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'attempt_table', 'SELECT, INSERT, UPDATE, DELETE'),
-                               ('reliability', 'audit', 'SELECT, INSERT'),
-                               ('reliability', 'audit_result', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'checkpoint', 'SELECT, UPDATE'),
-                               ('reliability', 'code', 'SELECT, INSERT'),
-                               ('reliability', 'commit_log', 'SELECT, INSERT'),
-                               ('reliability', 'contribution', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'correction', 'SELECT'),
-                               ('reliability', 'difference', 'SELECT, INSERT, DELETE'),
-                               ('reliability', 'exclusion', 'SELECT'),
-                               ('reliability', 'quarantined_row', 'SELECT, INSERT, DELETE'),
-                               ('reliability', 'request', 'SELECT, UPDATE'),
-                               ('reliability', 'set_aside', 'SELECT, INSERT'),
-                               ('reliability', 'sink', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'skip', 'SELECT'),
-                               ('reliability', 'source_item', 'SELECT, UPDATE, DELETE'),
-                               ('reliability', 'state', 'SELECT, UPDATE'),
-                               ('reliability', 'topology', 'SELECT, UPDATE'),
-                               ('reliability', 'transaction', 'SELECT, UPDATE')
+                        SELECT 'reliability', unnest(of_ledger.names::text[]), of_ledger.rights
+                          FROM (VALUES
+                               ('INSERT', '{attempt_event}'),
+                               ('SELECT', '{correction,exclusion,skip}'),
+                               ('SELECT, INSERT', '{ack,audit,code,commit_log,set_aside}'),
+                               ('SELECT, INSERT, DELETE', '{difference,quarantined_row}'),
+                               ('SELECT, INSERT, UPDATE',
+                                '{attempt,attempt_step,audit_result,contribution,sink}'),
+                               ('SELECT, INSERT, UPDATE, DELETE', '{attempt_table}'),
+                               ('SELECT, UPDATE',
+                                '{checkpoint,request,state,topology,transaction}'),
+                               ('SELECT, UPDATE, DELETE', '{source_item}')
+                               ) AS of_ledger(rights, names)
                        ) AS asked(schema, name, rights)
                   JOIN pg_namespace n ON n.nspname = asked.schema
                   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name

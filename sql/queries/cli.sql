@@ -202,10 +202,12 @@ SELECT DISTINCT interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
  ORDER BY interval_start;
 
--- uncommitted_txids --
--- Which of these txids have not committed, and which run requests each when it is cleared.
-SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
+-- emitted_txids --
+-- Which of these txids were emitted, whether each has committed, and which run requests it when that is
+-- cleared.
+SELECT txid, dag_id, run_id, interval_start, interval_end,
+       committed_attempt IS NOT NULL AS has_committed FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
  ORDER BY txid;
 
 -- first_replay_after --

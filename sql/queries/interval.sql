@@ -49,14 +49,12 @@ SELECT EXISTS (
           AND status <> 'EMITTING') AS has_ended;
 
 -- schedule --
--- The recorded schedule of a topology's DAG.
-SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup
+-- The recorded schedule of a topology's DAG, and where the intervals begin for which Airflow's schedule has
+-- made runs; NULL if there is none.
+SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup,
+       (SELECT min(interval_start) FROM reliability.emission
+         WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__')) AS first_scheduled
   FROM reliability.schedule WHERE topology = %(topology)s;
-
--- first_scheduled_interval --
--- Where the intervals begin for which Airflow's schedule has made runs; NULL if there is none.
-SELECT min(interval_start) AS interval_start FROM reliability.emission
- WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__');
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of

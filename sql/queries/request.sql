@@ -25,12 +25,6 @@ SELECT t.committed_attempt,
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
--- committed_txids --
--- Which of these txids have committed.
-SELECT txid FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
- ORDER BY txid;
-
 -- end_superseded_requests --
 -- The run makes a new request: end its older requests for this txid.
 UPDATE reliability.request

@@ -164,9 +164,7 @@ def _commit_empty(
     by: str | None = NOT_RECORDED,
 ) -> list[Committed]:
     with committer(connection, topology) as commit_change:
-        commit_change(
-            plan_nothing
-        )  # a dead driver's change is finished: it may be a commit of this txid
+        commit_change(plan_nothing)  # a dead driver may have left a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
         with connection.transaction() as tx:
             grant = _grant_empty(tx, topology, txid, verdict, reason, by)

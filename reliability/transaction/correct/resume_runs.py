@@ -101,8 +101,9 @@ def runs_to_resume(
                 asked.update(of_run["open"])  # it works on these
         lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
     without_run = sorted(lost.keys() - asked)
-    for row in connection.all("uncommitted_txids", topology=topology, txids=without_run):
-        yield to_make_again(row, *lost[row["txid"]])
+    for row in connection.all("emitted_txids", topology=topology, txids=without_run):
+        if not row["has_committed"]:
+            yield to_make_again(row, *lost[row["txid"]])
 
 
 def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:

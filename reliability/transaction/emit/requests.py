@@ -121,7 +121,8 @@ def check_committed(tx: DatabaseTransaction, topology: str, txids: Sequence[int]
 
     :raises NothingToReplay: some have not committed, or were never emitted; names them
     """
-    committed = tx.all("committed_txids", topology=topology, txids=list(txids))
+    emitted = tx.all("emitted_txids", topology=topology, txids=list(txids))
+    committed = [row for row in emitted if row["has_committed"]]
     if missing := sorted(set(txids) - {row["txid"] for row in committed}):
         have = "has" if len(missing) == 1 else "have"
         named = with_noun(format_txids(missing))

@@ -181,7 +181,7 @@ def _missing(
     schedule = made_of(Schedule, row)
     spans = [(gap["gap_start"], gap["gap_end"]) for gap in gaps]
     if not schedule.catchup:  # backfills of the past oblige nobody to fill what lies between
-        first = tx.one("first_scheduled_interval", topology=topology)["interval_start"]
+        first = row["first_scheduled"]
         spans = [(start, end) for start, end in spans if first and start and start >= first]
     try:
         missing = missing_intervals(schedule, spans, now)
