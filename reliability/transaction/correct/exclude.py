@@ -93,18 +93,6 @@ def include(
     :raises ExclusionNotPossible: it is not excluded; or a committed txid that has left it out can
         no longer be replayed, so nothing would ever count it
     """
-    _check_can_come_back(connection, topology, item)
-    with holding(connection, topology) as (tx, _):
-        ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
-        if ended is None:
-            raise ExclusionNotPossible(
-                f"{item} is not excluded from {topology}",
-                remedy="`reliability status` lists what is excluded.",
-            )
-        return _item_of_txids(tx, topology, item)
-
-
-def _check_can_come_back(connection: LedgerConnection, topology: str, item: str) -> None:
     for row in connection.all("txids_of_item", topology=topology, item=item):
         if not row["is_left_out"] or row["is_skipped"]:
             continue
@@ -114,6 +102,14 @@ def _check_can_come_back(connection: LedgerConnection, topology: str, item: str)
                 f"cannot be replayed: {why}",
                 remedy="deliver it under another name; it gets a txid of its own.",
             )
+    with holding(connection, topology) as (tx, _):
+        ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
+        if ended is None:
+            raise ExclusionNotPossible(
+                f"{item} is not excluded from {topology}",
+                remedy="`reliability status` lists what is excluded.",
+            )
+        return _item_of_txids(tx, topology, item)
 
 
 def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from reliability.core.errors import LedgerCorruption, RightMissing, Transient
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
-from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, holding
 from reliability.states import attempt_table
 from reliability.states.compact_history import compact_history
@@ -107,21 +107,16 @@ def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted
     with holding(databases.coordinator, databases.topology, patience) as (tx, locked):
         if not checkpoint_of(locked).state.is_at_rest:
             return []
-        horizons = [_horizon(tx, databases.topology, *state) for state in states]
+        horizons: list[tuple[Compacted, int]] = []
+        for database, state in states:
+            after = state["compacted_through"]
+            row = tx.one("horizon", topology=databases.topology, after=after, **state)
+            name, held_up_by = state["state"], row["held_up_by"]
+            now = Compacted(state=name, database=database, through=after, held_up_by=held_up_by)
+            horizons.append((now, max(row["through"], after)))  # it never decreases
         furthest = max(through for _, through in horizons)
         tx.run("decide_compaction", topology=databases.topology, through=furthest)
     return horizons
-
-
-def _horizon(
-    tx: DatabaseTransaction, topology: str, database: str, state: Row
-) -> tuple[Compacted, int]:
-    after = state["compacted_through"]
-    row = tx.one("horizon", topology=topology, after=after, **state)
-    now = Compacted(
-        state=state["state"], database=database, through=after, held_up_by=row["held_up_by"]
-    )
-    return now, max(row["through"], after)  # it never decreases
 
 
 # --- one state -----------------------------------------------------------------------------------
