@@ -31,11 +31,7 @@ class AlertOperator(BaseOperator):
     """
 
     def __init__(
-        self,
-        *,
-        channels: Sequence[Channel],
-        lag_over: timedelta | None,
-        **kwargs: Any,
+        self, *, channels: Sequence[Channel], lag_over: timedelta | None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         for channel in channels:
@@ -52,11 +48,7 @@ class AlertOperator(BaseOperator):
 
         :raises ReliabilityError: one topology could not be looked at; the others were
         """
-        from reliability.transaction.inspect.alerts import (
-            channel_names,
-            record_conditions,
-            tell,
-        )
+        from reliability.transaction.inspect.alerts import channel_names, record_conditions, tell
         from reliability.transaction.maintain.sweep import topologies
         from reliability.transaction.topology.databases import open_ledger
 

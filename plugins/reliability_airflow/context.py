@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import (
-    InvalidDefinition,
-    LogicalDateTaken,
-    ReliabilityError,
-    Terminal,
-)
+from reliability.core.errors import InvalidDefinition, LogicalDateTaken, ReliabilityError, Terminal
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json

@@ -15,12 +15,7 @@ from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
 from reliability_airflow.schedule import timetable_of, zone_of_ticks
 from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
-from reliability_airflow.tasks import (
-    CloseOperator,
-    EmitOperator,
-    SettleOperator,
-    unanchored_task,
-)
+from reliability_airflow.tasks import CloseOperator, EmitOperator, SettleOperator, unanchored_task
 
 if TYPE_CHECKING:
     from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
@@ -175,9 +170,7 @@ def _params() -> dict[str, Param]:
             "nothing. Leave the logical date empty.",
         ),
         REASON: Param(
-            "",
-            type=_TEXT,
-            description="Why; the ledger keeps it with each request of the run.",
+            "", type=_TEXT, description="Why; the ledger keeps it with each request of the run."
         ),
     }
 

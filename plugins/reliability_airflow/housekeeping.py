@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 def housekeeping_dag(
-    *,
-    alerts: Sequence[Channel] = (),
-    lag_over: timedelta | None = timedelta(hours=1),
+    *, alerts: Sequence[Channel] = (), lag_over: timedelta | None = timedelta(hours=1)
 ) -> DAG:
     """Make the DAG `reliability_housekeeping`.
 

@@ -139,9 +139,7 @@ def _input(dataset: Dataset) -> InputDataset:
         rowCount=dataset.rows, size=dataset.bytes, fileCount=dataset.files
     )
     return InputDataset(
-        namespace=dataset.namespace,
-        name=dataset.name,
-        inputFacets={"inputStatistics": statistics},
+        namespace=dataset.namespace, name=dataset.name, inputFacets={"inputStatistics": statistics}
     )
 
 

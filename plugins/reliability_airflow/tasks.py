@@ -75,10 +75,7 @@ class EmitOperator(WaitingOperator):
 
         try:
             name = self.topology.name
-            with (
-                self.waiting_for_ledger(topology=name),
-                open_ledger(f"{name} emit") as connection,
-            ):
+            with self.waiting_for_ledger(topology=name), open_ledger(f"{name} emit") as connection:
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
                 elif self.topology.spout.timed and txids_to_replay(context) is None:
@@ -178,13 +175,7 @@ class CloseOperator(WaitingOperator):
             self.waiting_for_ledger(topology=name, txid=txid),
             open_ledger(f"{name} close") as connection,
         ):
-            close(
-                connection,
-                name,
-                txid,
-                run_of(context),
-                "its tasks ended without it",
-            )
+            close(connection, name, txid, run_of(context), "its tasks ended without it")
 
 
 class SettleOperator(WaitingOperator):
@@ -210,10 +201,7 @@ class SettleOperator(WaitingOperator):
         from reliability.transaction.topology.databases import open_ledger
 
         name, run = self.topology.name, run_of(context)
-        with (
-            self.waiting_for_ledger(topology=name),
-            open_ledger(f"{name} settle") as connection,
-        ):
+        with self.waiting_for_ledger(topology=name), open_ledger(f"{name} settle") as connection:
             try:
                 committed = settle(connection, name, run, [int(txid) for txid in self.txids or []])
             except RunUnsatisfied as error:

@@ -32,10 +32,7 @@ MOST_OF_A_REASON = 80  # characters in the table; --json has all of them
 # --- reconcile -----------------------------------------------------------------------------------
 
 
-@verb(
-    "reliability reconcile --airflow http://localhost:8080",
-    "reliability reconcile --repair",
-)
+@verb("reliability reconcile --airflow http://localhost:8080", "reliability reconcile --repair")
 def reconcile(
     airflow: options.AirflowAddress,
     repair: Annotated[
@@ -110,10 +107,7 @@ def _show_disagreeing(runs: Sequence[DisagreeingRun]) -> None:
 # --- resume-runs ---------------------------------------------------------------------------------
 
 
-@verb(
-    "reliability resume-runs shop",
-    "reliability resume-runs shop --yes",
-)
+@verb("reliability resume-runs shop", "reliability resume-runs shop --yes")
 def resume_runs(
     topology: options.Topology,
     airflow: options.AirflowAddress,

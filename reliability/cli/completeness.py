@@ -28,8 +28,7 @@ def completeness(
     topology: options.Topology,
     wanted: options.OfInterval,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Exit with 3 if an interval is not complete."),
+        bool, typer.Option("--check", help="Exit with 3 if an interval is not complete.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:

@@ -80,10 +80,7 @@ def rollback(
     if not (reason or dry_run):
         raise typer.BadParameter("a rollback needs a --reason, unless it is a --dry-run")
     reason = reason or "a dry run"  # the ledger's log takes none without, and is rolled back
-    with (
-        ledger(topology) as connection,
-        diff.opened(connection, topology, dry_run=dry_run) as rows,
-    ):
+    with ledger(topology) as connection, diff.opened(connection, topology, dry_run=dry_run) as rows:
         if txid is None:
             txid = contents.select(connection, topology).txids[-1]
         back = partial(

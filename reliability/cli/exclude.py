@@ -24,8 +24,7 @@ from reliability.transaction.inspect.select import Selected, with_intervals
 from reliability.transaction.replay import ReplayResult
 
 Item = Annotated[
-    str,
-    typer.Argument(metavar="FILE", help="Its name in the ledger, its path, or its last parts."),
+    str, typer.Argument(metavar="FILE", help="Its name in the ledger, its path, or its last parts.")
 ]
 
 

@@ -149,10 +149,7 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
         raise typer.BadParameter("--repair --yes needs a --reason")
     if yes and diff:
         raise typer.BadParameter("rows are compared in a dry run: --diff cannot be used with --yes")
-    with (
-        ledger(topology) as connection,
-        diff.opened(connection, topology, dry_run=True) as rows,
-    ):
+    with ledger(topology) as connection, diff.opened(connection, topology, dry_run=True) as rows:
         observer = rows.observe if rows else None
         done = repair(connection, topology, reason, dry_run=not yes, observer=observer)
         if yes:

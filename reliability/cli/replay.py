@@ -101,11 +101,7 @@ class Replays:
     """
 
     def __init__(
-        self,
-        connection: LedgerConnection,
-        topology: str,
-        spark: options.Spark,
-        selected: Selected,
+        self, connection: LedgerConnection, topology: str, spark: options.Spark, selected: Selected
     ) -> None:
         self._connection = connection
         self._selected = selected

@@ -11,12 +11,7 @@ import typer
 
 from reliability.cli import options
 from reliability.cli.app import ledger, names, verb
-from reliability.cli.output import (
-    format_differences,
-    format_value,
-    plain,
-    print_json,
-)
+from reliability.cli.output import format_differences, format_value, plain, print_json
 from reliability.cli.parts import Line, Part, Table, answer, entries, right
 from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt

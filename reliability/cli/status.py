@@ -174,10 +174,7 @@ def _describe_for_people(details: dict[str, Any]) -> Iterator[Part]:
     yield from entries(
         "values that lack txids",
         [
-            (
-                f"{value.state}.{value.value} counts from txid {value.counts_from}",
-                value.next_step,
-            )
+            (f"{value.state}.{value.value} counts from txid {value.counts_from}", value.next_step)
             for value in details["lacking"]
         ],
     )
