@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import Depends, Form, HTTPException, Request
 from fastapi.responses import Response
 
-from reliability.core.difference import Difference
 from reliability.core.txids import format_txids
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
@@ -61,11 +60,12 @@ def rollback(
     with ledger(dag_id) as connection:
         done = roll_back(connection, dag_id, txid, _by(user, reason), dry_run=bool(dry_run))
     held = format_txids(done.held) or "no txid"
+    differences = [one for one in done.differences if not one.is_nothing]
     if not dry_run:
         return _done(
             request,
             f"{dag_id} was rolled back to txid {txid}, as change {done.commit_number}.",
-            differences=done.differences,
+            differences=differences,
             heading="What changed",
             then=[f"Held until you release them: {held}."],
         )
@@ -78,7 +78,7 @@ def rollback(
         request,
         "A dry run: nothing has changed.",
         tone="past",
-        differences=done.differences,
+        differences=differences,
         heading="What would change",
         then=[f"Would be held: {held}.", *done.dates.lines()],
         again=again,
@@ -89,19 +89,18 @@ def release(request: Request, dag_id: str) -> Response:
     """Let all held txids be processed again, and offer to clear their runs."""
     with ledger(dag_id) as connection:
         runs = release_txids(connection, dag_id)
-    released = format_txids(txid for run in runs for txid in run.txids)
+    released = _txids_of(runs)
     what = f"Released: {released}." if released else "No txid was held."
-    return _done(request, what, runs=[_plain_run(run) for run in runs])
+    return _done(request, what, runs=runs)
 
 
 def undone(request: Request, dag_id: str) -> Response:
     """Show the txids on which nobody works any more, and offer to clear their tasks."""
     with ledger(dag_id) as connection, connection.transaction() as tx:
         runs = undone_runs(tx, dag_id)
-    txids = format_txids(txid for run in runs for txid in run.txids)
+    txids = _txids_of(runs)
     what = f"No run works on {txids}." if txids else "A run works on each txid that has to commit."
-    tone = "past" if txids else "good"
-    return _done(request, what, tone=tone, runs=[_plain_run(run) for run in runs])
+    return _done(request, what, tone="past" if txids else "good", runs=runs)
 
 
 def park(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
@@ -136,29 +135,16 @@ def _when(committed: Sequence[Any], txid: int) -> str:
     return "It commits as empty when its turn comes."
 
 
-def _plain_run(run: RunToClear) -> dict[str, Any]:
-    return {"dag_id": run.dag_id, "run_id": run.run_id, "txids": run.txids}
+def _txids_of(runs: Sequence[RunToClear]) -> str:
+    return format_txids(txid for run in runs for txid in run.txids)
 
 
-def _done(
-    request: Request,
-    what: str,
-    *,
-    tone: str = "good",
-    differences: Sequence[Difference] | None = None,
-    heading: str = "",
-    then: Sequence[str] = (),
-    again: dict[str, Any] | None = None,
-    runs: Sequence[dict[str, Any]] = (),
-) -> Response:
-    return render(
-        request,
-        "part_done.html",
-        what=what,
-        tone=tone,
-        differences=None if differences is None else [d for d in differences if not d.is_nothing],
-        heading=heading,
-        then=then,
-        again=again,
-        runs=list(runs),
-    )
+def _done(request: Request, what: str, runs: Sequence[RunToClear] = (), **others: Any) -> Response:
+    """Say what was done.
+
+    :param runs: those that a form clears
+    :param others: differences with their heading, lines that stand below, a form to do it again
+    """
+    shown = {"tone": "good", "differences": None, "then": (), "again": None} | others
+    to_clear = [{"dag_id": run.dag_id, "run_id": run.run_id, "txids": run.txids} for run in runs]
+    return render(request, "part_done.html", what=what, runs=to_clear, **shown)

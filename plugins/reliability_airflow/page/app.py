@@ -91,14 +91,14 @@ def topology(
         return RedirectResponse(f"{page_of(request, dag_id)}{place}#timeline", 303)
     if size not in reading.SIZES:
         size = reading.SIZES[0]
-    page = reading.read_topology(dag_id, last, size)
+    found = reading.read_topology(dag_id, last, size)
     return render(
         request,
         "topology.html",
-        page=page,
+        **found,
         last=last,
         sizes=reading.SIZES,
-        notes=list(for_a_person(page.overview)),
+        notes=list(for_a_person(found["one"])),
         may_act=access.may_act_on(user, dag_id),
         topology=dag_id,
     )
@@ -112,19 +112,19 @@ def series(dag_id: str, last: int | None = None) -> Response:
 def calendar(request: Request, dag_id: str, before: datetime | None = None) -> Response:
     """Show which intervals are complete."""
     found = reading.read_calendar(dag_id, before)
-    return render(request, "calendar.html", calendar=found, topology=dag_id)
+    return render(request, "calendar.html", **found, topology=dag_id)
 
 
 def transaction(request: Request, user: User, dag_id: str, txid: int) -> Response:
     """Show everything that the ledger has of a transaction."""
     found = read_transaction(dag_id, txid)
     may_act = access.may_act_on(user, dag_id)
-    return render(request, "transaction.html", one=found, topology=dag_id, may_act=may_act)
+    return render(request, "transaction.html", **found, topology=dag_id, may_act=may_act)
 
 
 def spark(request: Request, dag_id: str, txid: int) -> Response:
     """Go to Spark's UI of the newest attempt: the application's, or the history server's."""
-    for attempt in read_transaction(dag_id, txid).attempts:
+    for attempt in read_transaction(dag_id, txid)["attempts"]:
         for step in reversed(attempt.report.steps):
             if step.application_id is None:
                 continue
@@ -138,7 +138,7 @@ def run(request: Request, user: User, dag_id: str, run_id: str, map_index: str =
 
     :param map_index: what Airflow fills in; of a task that is not mapped it leaves `{MAP_INDEX}`
     """
-    rows = reading.read_run(dag_id, dag_id, run_id)
+    rows = reading.read_run(dag_id, run_id)
     index = int(map_index) if map_index.isdecimal() and len(map_index) < 10 else len(rows)
     if index < len(rows):
         txid = rows[index]["txid"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from typing import Any
@@ -24,7 +23,7 @@ from reliability.transaction.inspect.select import select_txids
 from reliability.transaction.inspect.txid_state import TxidState, page_of_txids
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
 from reliability.transaction.topology.read_standing import read_standing
-from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
+from reliability_airflow.page.timeline import axis_of, lane
 
 #: how many txids a timeline may show
 SIZES = (20, 50, 200)
@@ -32,6 +31,7 @@ SIZES = (20, 50, 200)
 PLOTTED = 500
 #: intervals of a calendar
 CALENDAR = 372
+_MONTH = timedelta(days=28)
 ROLLBACKS = 20
 #: contributions to a row that are listed, the last ones
 EXPLAINED = 200
@@ -66,35 +66,10 @@ def read_overviews(names: set[str]) -> tuple[list[Overview], int]:
 # --- a topology ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A txid in the list of a topology, with the number of its attempts."""
+def read_topology(topology: str, last: int | None, size: int) -> dict[str, Any]:
+    """Read a topology with `size` txids up to the last that is given, the newest first.
 
-    txid: TxidState
-    state: str
-    attempts: int
-    lane: Lane
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyPage:
-    """A topology and some of its txids, the newest first.
-
-    :param newer: the `last` of the page before; None if this is the first
-    :param older: the `last` of the next page; None if this is the last
-    """
-
-    overview: Overview
-    lines: Sequence[Line]
-    ticks: Sequence[Tick]
-    size: int
-    newer: int | None
-    older: int | None
-    rollbacks: Sequence[Mapping[str, Any]]
-
-
-def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
-    """Read a topology with `size` txids up to the last that is given.
+    `newer` and `older` are the `last` of the pages beside it; None if there is none.
 
     :raises TopologyUnknown: there is none with this name
     """
@@ -106,21 +81,19 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
         attempts = tx.all("attempts_of_page", topology=topology, txids=txids)
         by_txid = {txid: list(own) for txid, own in groupby(attempts, lambda row: row["txid"])}
         axis = axis_of(attempts)
-        return TopologyPage(
-            overview=overview,
-            lines=[_line(axis, state, by_txid.get(state.txid, [])) for state in states],
-            ticks=[*axis.ticks()],
-            size=size,
-            newer=min(top + size, overview.emitted) if top < overview.emitted else None,
-            older=txids[-1] - 1 if txids and txids[-1] > 1 else None,
-            rollbacks=tx.all("rollbacks_of_topology", topology=topology, most=ROLLBACKS),
-        )
-
-
-def _line(axis: Axis, state: TxidState, attempts: Sequence[Mapping[str, Any]]) -> Line:
-    return Line(
-        txid=state, state=short_state(state), attempts=len(attempts), lane=lane(axis, attempts)
-    )
+        return {
+            "one": overview,
+            "lines": [
+                (state, short_state(state), len(own), lane(axis, own))
+                for state in states
+                for own in (by_txid.get(state.txid, []),)
+            ],
+            "ticks": [*axis.ticks()],
+            "size": size,
+            "newer": min(top + size, overview.emitted) if top < overview.emitted else None,
+            "older": txids[-1] - 1 if txids and txids[-1] > 1 else None,
+            "rollbacks": tx.all("rollbacks_of_topology", topology=topology, most=ROLLBACKS),
+        }
 
 
 def short_state(txid: TxidState) -> str:
@@ -148,15 +121,14 @@ def find_txid(topology: str, text: str) -> int:
     with reading() as tx:
         last = last_txid(tx, topology)
         if isinstance(meant, Interval):
-            row = tx.first(
-                "newest_txid_of_interval", topology=topology, start=meant.start, end=meant.end
-            )
-            txid: int | None = row["txid"] if row else None
+            within = {"start": meant.start, "end": meant.end}
+            row = tx.first("newest_txid_of_interval", topology=topology, **within)
+            found = [row["txid"]] if row else []
         else:
-            txid = next((txid for txid in reversed(meant) if 1 <= txid <= last), None)
-    if txid is None:
+            found = [txid for txid in meant if 1 <= txid <= last]
+    if not found:
         raise _nothing_there(text, last)
-    return txid
+    return int(found[-1])
 
 
 def choose_txids(topology: str, text: str) -> Sequence[int]:
@@ -224,17 +196,11 @@ def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
 # --- completeness --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar:
-    """The intervals of a topology, by year or month; `older` is where the page before ends."""
+def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
+    """Read the last intervals before a moment, and those that lack a commit among them.
 
-    groups: Sequence[tuple[str, Sequence[IntervalStatus]]]
-    older: datetime | None
-    unknown: str | None
-
-
-def read_calendar(topology: str, before: datetime | None) -> Calendar:
-    """Read the last intervals before a moment, and those that lack a commit among them."""
+    `groups` are by year or month; `older` is where the page before ends, None if there is none.
+    """
     if before is not None and before.tzinfo is None:
         before = before.replace(tzinfo=timezone.utc)
     with reading(topology) as tx:
@@ -259,25 +225,24 @@ def read_calendar(topology: str, before: datetime | None) -> Calendar:
     ]
     days = statuses(timed, reports)
     form = "%Y-%m" if all(day.length < _MONTH for day in days) else "%Y"
-    groups = [(name, list(own)) for name, own in groupby(days, lambda day: f"{_start(day):{form}}")]
-    return Calendar(groups=groups, older=oldest if is_cut else None, unknown=lacking.unknown)
 
+    def period_of(day: IntervalStatus) -> str:
+        return f"{day.interval.start:{form}}" if day.interval else ""  # all of them have one
 
-_MONTH = timedelta(days=28)
-
-
-def _start(day: IntervalStatus) -> datetime:
-    assert day.interval is not None
-    return day.interval.start
+    return {
+        "groups": [(name, list(own)) for name, own in groupby(days, period_of)],
+        "older": oldest if is_cut else None,
+        "unknown": lacking.unknown,
+    }
 
 
 # --- a run ---------------------------------------------------------------------------------------
 
 
-def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]:
+def read_run(topology: str, run_id: str) -> list[Mapping[str, Any]]:
     """Return what a run has asked for, and what became of it, by txid."""
     with reading(topology) as tx:
-        rows = tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
+        rows = tx.all("outcome_of_run", topology=topology, dag_id=topology, run_id=run_id)
         standing = read_standing(tx, topology)
     return [
         {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,13 +12,13 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reliability.core.difference import format_cell
 from reliability.core.texts import format_length
 from reliability.core.tones import tone_of
 from reliability.core.txids import format_txids
-from reliability_airflow.page.addresses import run_path
+from reliability_airflow.page.addresses import PREFIX, run_path
 
 _SIGNS = {
     "✓": "up to date, complete, committed, satisfied, passed",
@@ -46,19 +46,16 @@ def page_of(request: Request, dag_id: str) -> str:
 
 
 def render(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page, or a part of one."""
+    """Return a page, or a part of one; `page` is the address of its topology, if it has one."""
     base = request.scope.get("root_path", "")
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            base=base,
-            airflow=base.removesuffix("/reliability"),
-            now=datetime.now(timezone.utc),
-            **values,
-        )
-    )
-    return HTMLResponse(text, status)
+    values |= {
+        "base": base,
+        "airflow": base.removesuffix(PREFIX),
+        "now": datetime.now(timezone.utc),
+    }
+    if "topology" in values:
+        values["page"] = page_of(request, values["topology"])
+    return HTMLResponse(_environment().get_template(template).render(values), status)
 
 
 @cache
@@ -102,11 +99,7 @@ def _badge(word: Any) -> Markup:
 
 def _prose(text: str) -> Markup:
     """Write what stands between backticks as code."""
-    parts = text.split("`")
-    code = (Markup("<code>{}</code>").format(part) for part in parts[1::2])
-    return Markup("").join(
-        part for pair in zip_longest(parts[::2], code, fillvalue="") for part in pair
-    )
+    return Markup(re.sub(r"`([^`]*)(?:`|\Z)", r"<code>\1</code>", str(escape(text))))
 
 
 def _number(value: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.spout import Interval
 from reliability.core.statement_key import TxidKey
 from reliability.transaction.inspect.attempt_report import (
     PHASES,
@@ -16,10 +15,10 @@ from reliability.transaction.inspect.attempt_report import (
     attempt_report,
     outdated_code,
 )
-from reliability.transaction.inspect.story import Happened, story_of_txid, what_happened
+from reliability.transaction.inspect.story import story_of_txid, what_happened
 from reliability.transaction.inspect.txid_state import state_of
 from reliability_airflow.page.reading import last_txid, ledger, short_state
-from reliability_airflow.page.timeline import Lane, Tick, axis_of, lane
+from reliability_airflow.page.timeline import axis_of, lane
 
 #: attempts that are shown whole; older ones are listed
 WHOLE = 12
@@ -63,42 +62,8 @@ class Attempt:
             at += width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
-    """Everything that the page shows of a txid.
-
-    :param story: as `story_of_txid` returns it
-    :param attempts: the newest first
-    :param quarantined: the first of its rows in quarantine, each with how many there are
-    """
-
-    txid: int
-    interval: Interval | None
-    state: str
-    why: str | None
-    story: Mapping[str, Any]
-    attempts: Sequence[Attempt]
-    earlier: int
-    lane: Lane
-    ticks: Sequence[Tick]
-    happened: Sequence[Happened]
-    quarantined: Sequence[Mapping[str, Any]]
-    last_txid: int
-    is_committed: bool
-
-    @property
-    def items(self) -> Sequence[Mapping[str, Any]]:
-        """Return what its batch has read."""
-        return (self.story["items"] or ())[:ITEMS]
-
-    @property
-    def more_items(self) -> int:
-        """Return how many items are not listed."""
-        return max(len(self.story["items"] or ()) - ITEMS, 0)
-
-
-def read_transaction(topology: str, txid: int) -> Transaction:
-    """Read a transaction.
+def read_transaction(topology: str, txid: int) -> dict[str, Any]:
+    """Read everything that the page shows of a txid; its attempts are the newest first.
 
     :raises TopologyUnknown, AttemptUnknown: there is no such thing
     """
@@ -108,36 +73,34 @@ def read_transaction(topology: str, txid: int) -> Transaction:
             last = last_txid(tx, topology)
             now = state_of(tx, topology, txid)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
-            key = {**TxidKey(topology, txid), "attempt_id": None}
-            quarantined = tx.all("quarantine_of_page", **TxidKey(topology, txid), most=QUARANTINED)
-            phases = {
-                timing["attempt_id"]: timing for timing in tx.all("timing_of_attempts", **key)
-            }
+            key = TxidKey(topology, txid)
+            quarantined = tx.all("quarantine_of_page", **key, most=QUARANTINED)
+            timings = tx.all("timing_of_attempts", **key, attempt_id=None)
+        phases = {timing["attempt_id"]: _phases(timing) for timing in timings}
         shown = sorted((row["attempt_id"] for row in rows), reverse=True)[:WHOLE]
         attempts = [
             Attempt(
                 report=attempt_report(connection, topology, attempt),
-                phases=_phases(phases[attempt.attempt_id]),
+                phases=phases[attempt.attempt_id],
                 warning=outdated_code(connection, topology, attempt),
             )
             for attempt in (TransactionAttempt(txid, number) for number in shown)
         ]
-    axis = axis_of(rows)
-    return Transaction(
-        txid=txid,
-        interval=now.interval,
-        state=short_state(now),
-        why=now.why,
-        story=story,
-        attempts=attempts,
-        earlier=len(rows) - len(shown),
-        lane=lane(axis, rows),
-        ticks=[*axis.ticks()],
-        happened=what_happened(story),
-        quarantined=quarantined,
-        last_txid=last,
-        is_committed=story["committed_attempt"] is not None,
-    )
+    axis, items = axis_of(rows), story["items"] or ()
+    return {
+        "one": now,
+        "state": short_state(now),
+        "story": story,
+        "attempts": attempts,
+        "earlier": len(rows) - len(shown),
+        "lane": lane(axis, rows),
+        "ticks": [*axis.ticks()],
+        "items": items[:ITEMS],
+        "more_items": max(len(items) - ITEMS, 0),
+        "happened": what_happened(story),
+        "quarantined": quarantined,
+        "last_txid": last,
+    }
 
 
 def _phases(row: Mapping[str, Any]) -> dict[str, float]:
