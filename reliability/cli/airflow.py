@@ -49,11 +49,18 @@ def reconcile(
     The token is read from RELIABILITY_AIRFLOW_TOKEN, or from the file named by
     RELIABILITY_AIRFLOW_TOKEN_FILE. Exits with 3 if something was found and not repaired.
     """
+    from reliability.transaction.inspect.disagreement import NEXT
+
     api = airflow.client()
     disagreeing, compared = _compare(api)
     to_clear = [run for run in disagreeing if run.what.is_repaired_by_clearing] if repair else []
-    if not as_json:
-        _show_disagreeing(disagreeing)
+    if not as_json and disagreeing:
+        columns = ("DAG", "run", "interval", "txids", "Airflow says", "next")
+        rows = [
+            (run.dag_id, run.run_id, run.interval, run.txids, run.what.value, NEXT[run.what])
+            for run in disagreeing
+        ]
+        show([Table(columns, rows)])
     if to_clear:
         check_asked(f"Clear {len(to_clear)} runs in Airflow?", yes=yes)
         for run in followed(to_clear, "clear"):
@@ -90,18 +97,6 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             compared += len(listed)
             disagreeing += compare(dag_id, listed, known, partial(api.emitted, dag_id))
     return disagreeing, compared
-
-
-def _show_disagreeing(runs: Sequence[DisagreeingRun]) -> None:
-    from reliability.transaction.inspect.disagreement import NEXT
-
-    columns = ("DAG", "run", "interval", "txids", "Airflow says", "next")
-    rows = [
-        (run.dag_id, run.run_id, run.interval, run.txids, run.what.value, NEXT[run.what])
-        for run in runs
-    ]
-    if rows:
-        show([Table(columns, rows)])
 
 
 # --- resume-runs ---------------------------------------------------------------------------------

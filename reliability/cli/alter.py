@@ -32,7 +32,7 @@ def alter(
         bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the change.")] = False,
-    reason: Annotated[str, typer.Option(help="The reason; recorded in the ledger.")] = "",
+    reason: options.Reason = "",
     module: options.Module = "",
     as_json: options.AsJson = False,
 ) -> None:

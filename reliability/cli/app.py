@@ -77,15 +77,18 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
 
         @wraps(function)
         def run(**given: Any) -> None:
-            _escape_unencodable_output()
+            # Names and reasons may have characters that the terminal of a cron job or container
+            # lacks: a command must not fail in the middle of its output because of that.
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.reconfigure(errors="backslashreplace")
             try:
                 for name, group in groups.items():
                     given[name] = group(*(given.pop(option.name) for option in fields(group)))
                 function(**given)
-            except ReliabilityError as error:
-                warn(str(error.about(topology=given.get("topology") or "")))
-                raise typer.Exit(FAILED) from error
-            except NotPossible as error:
+            except (ReliabilityError, NotPossible) as error:
+                if isinstance(error, ReliabilityError):
+                    error.about(topology=given.get("topology") or "")
                 warn(str(error))
                 raise typer.Exit(FAILED) from error
 
@@ -114,14 +117,6 @@ def _ungrouped(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(
             option.name, kind, default=option.default, annotation=types[option.name]
         )
-
-
-def _escape_unencodable_output() -> None:
-    # Names and reasons may have characters that the terminal of a cron job or container lacks: a
-    # command must not fail in the middle of its output because of that.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _help_of(function: Callable[..., Any]) -> str:

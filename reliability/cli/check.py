@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,16 +75,16 @@ def _interval(text: str) -> Interval | None:
 
 
 def _load(topology: str, module: str) -> Topology:
-    if not module:
-        try:
-            with ledger() as connection:
-                return topology_from_code(connection, topology)
-        except _NO_LEDGER as error:
-            raise NotPossible(
-                f"the module of {topology} is not known: {error.what}. What to do: give it with "
-                "--module."
-            ) from error
-    return topology_from_code(None, topology, module)
+    if module:
+        return topology_from_code(None, topology, module)
+    try:
+        with ledger() as connection:
+            return topology_from_code(connection, topology)
+    except _NO_LEDGER as error:
+        raise NotPossible(
+            f"the module of {topology} is not known: {error.what}. What to do: give it with "
+            "--module."
+        ) from error
 
 
 def _check_all(
@@ -136,12 +136,8 @@ def _page(samples: Sequence[Checked]) -> Iterator[Part]:
             yield Table(("column", "in Spark"), sample.columns.items())
         for state in sample.states:
             yield from _state(state, sample.rows)
-    errors = [line for sample in samples for error in sample.errors for line in _lines(error)]
+    errors = [line for sample in samples for error in sample.errors for line in hanging(str(error))]
     yield from map(Line, errors or ["ok"])
-
-
-def _lines(error: ReliabilityError) -> list[str]:
-    return hanging(str(error))
 
 
 def _state(state: CheckedState, emitted: int) -> Iterator[Part]:
@@ -168,14 +164,13 @@ def _state(state: CheckedState, emitted: int) -> Iterator[Part]:
     for name, count in state.null_keys.items():
         yield Line(f"  {name} is NULL in {count:,} of them: NULL is a key like any other")
     if state.preview:
-        yield Table([*state.preview[0]], map(_or_null, state.preview))
+        preview = [
+            ["NULL" if value is None else value for value in row.values()] for row in state.preview
+        ]
+        yield Table([*state.preview[0]], preview)
         if (more := state.rows - len(state.preview)) > 0:
             yield Line(f"  and {more:,} more")
 
 
 def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
-
-
-def _or_null(row: Mapping[str, object]) -> list[object]:
-    return ["NULL" if value is None else value for value in row.values()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -222,7 +221,17 @@ def park(
     Later txids can commit then. Runs that requested it are told that it is not done.
     `reliability skip` commits a txid as empty for good.
     """
-    _park_or_skip(park_txid, topology, selection, reason, PARKED, yes=yes)
+    _commit_empty(
+        park_txid,
+        topology,
+        selection,
+        reason,
+        yes=yes,
+        done="parked",
+        consequence="its run fails until a clear or `reliability replay` processes it",
+        follows="Its runs fail, and stay red. To process it later, clear its run, or: "
+        "reliability replay {topology} {txid}",
+    )
 
 
 @verb(
@@ -240,30 +249,17 @@ def skip(
     Later txids can commit then. Clears, retries, backfills and replays leave it out
     until `reliability unskip`. `reliability park` commits it as empty for now.
     """
-    _park_or_skip(partial(skip_txid, by=person()), topology, selection, reason, SKIPPED, yes=yes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    """How park and skip name what they did, and what follows."""
-
-    done: str
-    consequence: str
-    follows: str
-
-
-PARKED = _Verdict(
-    done="parked",
-    consequence="its run fails until a clear or `reliability replay` processes it",
-    follows="Its runs fail, and stay red. To process it later, clear its run, or: "
-    "reliability replay {topology} {txid}",
-)
-SKIPPED = _Verdict(
-    done="skipped for good",
-    consequence="its run succeeds without it, now and whenever it is cleared",
-    follows="Its runs succeed without it. To take that back: "
-    "reliability unskip {topology} {txid} --reason '…'",
-)
+    _commit_empty(
+        partial(skip_txid, by=person()),
+        topology,
+        selection,
+        reason,
+        yes=yes,
+        done="skipped for good",
+        consequence="its run succeeds without it, now and whenever it is cleared",
+        follows="Its runs succeed without it. To take that back: "
+        "reliability unskip {topology} {txid} --reason '…'",
+    )
 
 
 @verb("reliability unskip shop 42 --reason 'it was no test file'")
@@ -286,14 +282,16 @@ def _unskipped(txid: Selected, done: Unskipped) -> Iterator[str]:
         yield f"  reliability replay {txid.topology} {done.txid}"
 
 
-def _park_or_skip(
+def _commit_empty(
     commit_empty: Callable[[LedgerConnection, str, int, str], list[Committed]],
     topology: str,
     selection: options.SomeTxids,
     reason: str,
-    verdict: _Verdict,
     *,
     yes: bool,
+    done: str,
+    consequence: str,
+    follows: str,
 ) -> None:
     with ledger(topology) as connection:
         selected = selection.select(connection, topology)
@@ -301,7 +299,7 @@ def _park_or_skip(
         check_asked(
             f"{selected} of {topology} will commit as empty: nothing of "
             f"{'their batches' if several else 'its batch'} counts, attempts at "
-            f"{'them' if several else 'it'} are fenced, and {verdict.consequence}. Continue?",
+            f"{'them' if several else 'it'} are fenced, and {consequence}. Continue?",
             yes=yes,
         )
         numbers = {
@@ -317,7 +315,7 @@ def _park_or_skip(
             else "It commits as empty when its turn comes"
         )
         what = selected.named([txid])
-        say(f"{what} of {topology} is {verdict.done}: nothing of its batch counts. {when}.")
-        say(verdict.follows.format(topology=topology, txid=txid))
+        say(f"{what} of {topology} is {done}: nothing of its batch counts. {when}.")
+        say(follows.format(topology=topology, txid=txid))
     if others.txids:
         say(f"{others} committed too: it was their turn.")

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -96,22 +96,18 @@ def _libpq_files() -> Iterator[CheckResult]:
     home = Path.home()
     service = Path(os.environ.get("PGSERVICEFILE", home / ".pg_service.conf"))
     passwords = Path(os.environ.get("PGPASSFILE", home / ".pgpass"))
-    if _holds_no_password(service):
-        yield _ok("service file", f"{service}, without a password")
-    else:
+    try:
+        is_secret = _SECRET.search(service.read_text(errors="replace")) is not None
+    except OSError:
+        is_secret = True
+    if is_secret:
         yield _private("service file", service, "libpq finds no service without it")
+    else:  # others may read it; compose mounts it so
+        yield _ok("service file", f"{service}, without a password")
     yield _private("pass file", passwords, "libpq ignores it if others can read it")
     if "PGPASSWORD" in os.environ:
         todo = "put it into a pass file: every process started here inherits it"
         yield _warning("PGPASSWORD", "is in the environment", todo)
-
-
-def _holds_no_password(service: Path) -> bool:
-    """Say whether the file is there, and others may read it; compose mounts it so."""
-    try:
-        return _SECRET.search(service.read_text(errors="replace")) is None
-    except OSError:
-        return False
 
 
 def _private(check: str, path: Path, why: str) -> CheckResult:
@@ -198,11 +194,10 @@ def _databases() -> Iterator[CheckResult]:
 def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
     where = f"database {database or 'of the ledger'}"
-    asked: Sequence[Callable[[LedgerConnection, str], Iterator[CheckResult]]] = (_server, _migrated)
     try:
         with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
-            for ask in asked:
-                yield from ask(connection, where)
+            yield from _server(connection, where)
+            yield from _migrated(connection, where)
     except ReliabilityError as error:
         yield _fail(where, f"[{error.code}] {error.message}", error.what_to_do)
 

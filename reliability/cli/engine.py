@@ -70,8 +70,7 @@ def _print_status(*, as_json: bool) -> None:
 
     found = engine_status()
     if as_json:
-        print_json(found)
-        return
+        return print_json(found)
     say(
         f"the engine runs: {found['application_id']} on {found['master']}, pid {found['pid']}, "
         f"steps in it now: {found['steps']}"

@@ -55,11 +55,12 @@ def exclude(
         run = Replays(connection, topology, spark, selected) if found.to_replay else None
         done: Sequence[ReplayResult] = ()
         if dry_run and run:
-            without = frozenset({item})
-            request = run.request(reason=f"without {item}", is_dry_run=True, without=without)
-            done = run.replay(request).results
+            asked = {"reason": f"without {item}", "without": frozenset({item})}
+            done = run.replay(run.request(**asked, is_dry_run=True)).results
         elif not dry_run:
-            check_asked(_says(topology, found), *_question(found), yes=yes)
+            again = "Spark will process the rest again; --dry-run shows first what would change."
+            question = [again, "Exclude it?"] if run else ["Exclude it?"]
+            check_asked(_says(topology, found), *question, yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
             if run:
                 done = _take_out(run, selected, item, reason)
@@ -72,8 +73,9 @@ def exclude(
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
     answer(document, map(Line, lines), as_json=as_json)
-    if not (dry_run or found.to_clear or found.to_replay):
-        _warn_if_absent(item)
+    is_nobodys = not (dry_run or found.to_clear or found.to_replay)
+    if is_nobodys and "://" not in item and not (home() / item).exists():
+        warn(f"there is no file {item} now; check the name")
 
 
 def _take_out(run: Replays, selected: Selected, item: str, reason: str) -> Sequence[ReplayResult]:
@@ -89,12 +91,6 @@ def _take_out(run: Replays, selected: Selected, item: str, reason: str) -> Seque
 
 def _find(connection: LedgerConnection, topology: str, file: str) -> str:
     return find_item(connection, topology, file, identity_of_file(file))
-
-
-def _question(found: ItemOfTxids) -> Iterator[str]:
-    if found.to_replay:
-        yield "Spark will process the rest again; --dry-run shows first what would change."
-    yield "Exclude it?"
 
 
 def _says(topology: str, found: ItemOfTxids) -> str:
@@ -125,11 +121,6 @@ def _runs_to_clear(found: ItemOfTxids) -> Iterator[str]:
     if found.to_clear:
         yield "Clear the runs whose txids have not committed yet, in order:"
         yield from commands_to_clear(found.to_clear)
-
-
-def _warn_if_absent(item: str) -> None:
-    if "://" not in item and not (home() / item).exists():
-        warn(f"there is no file {item} now; check the name")
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")

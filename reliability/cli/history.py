@@ -48,15 +48,9 @@ def explain(
     with ledger() as connection:
         explanation = explain_row(connection, topology, state, read_key(key or []))
         if contents:
-            selected = contents.select(connection, topology)
-            explanation = replace(
-                explanation,
-                contributions=tuple(
-                    contribution
-                    for contribution in explanation.contributions
-                    if contribution.attempt.txid in selected.intervals
-                ),
-            )
+            wanted = contents.select(connection, topology).intervals
+            own = [one for one in explanation.contributions if one.attempt.txid in wanted]
+            explanation = replace(explanation, contributions=tuple(own))
     answer(explanation, _explanation(explanation), as_json=as_json)
 
 
@@ -73,14 +67,8 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 def _explanation(explanation: Explanation) -> Iterator[Part]:
     if explanation.row is not None:
         yield Line(f"now: {format_row(explanation.row)}")
-    columns = list(
-        dict.fromkeys(
-            column
-            for contribution in explanation.contributions
-            for column in contribution.values
-            if not column.startswith("_")
-        )
-    )
+    names = (name for contribution in explanation.contributions for name in contribution.values)
+    columns = list(dict.fromkeys(name for name in names if not name.startswith("_")))
     yield Table(
         ("attempt", "interval", *right(columns), "committed (UTC)", "run", ""),
         [
@@ -209,7 +197,7 @@ def _verified(results: Sequence[tuple[str, Verified]]) -> Iterator[Part]:
         least=("database", "rows", "different", "surplus", "missing"),
     )
     for topology, state in results:
-        for line in _what_is_wrong(state):
+        for line in (*state.headers, *(row.describe() for row in state.examples)):
             yield Line(f"{topology} {state.state}: {line}")
     for topology in sorted({topology for topology, state in results if state.is_exact is False}):
         yield Line(f"What a repair would change: reliability verify {topology} --repair")
@@ -221,11 +209,6 @@ def _format_exact(state: Verified) -> str:
     if state.is_exact and not state.compares_values:
         return "yes, in number"
     return format_value(state.is_exact)
-
-
-def _what_is_wrong(state: Verified) -> Iterator[str]:
-    yield from state.headers
-    yield from (row.describe() for row in state.examples)
 
 
 # --- compact -------------------------------------------------------------------------------------
@@ -245,16 +228,9 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
                 for name in every
                 for state in compact_states(connection, name, progress=progress)
             ]
+    counts = right(("compacted through", "txids now", "rows before", "after"))
     page = Table(
-        (
-            "topology",
-            "state",
-            ">compacted through",
-            ">txids now",
-            ">rows before",
-            ">after",
-            "held up by",
-        ),
+        ("topology", "state", *counts, "held up by"),
         [
             (
                 name,

@@ -55,7 +55,11 @@ def follow(
     if not out.is_terminal or out.is_dumb_terminal:
         raise typer.BadParameter(f"there is no terminal to watch it on; {otherwise}")
     shown, trouble = page(), ""
-    with suppress(KeyboardInterrupt), signals_as_errors(), _live(out) as live:
+    with (
+        suppress(KeyboardInterrupt),
+        signals_as_errors(),
+        Live(console=out, screen=True, auto_refresh=False) as live,
+    ):
         while True:
             live.update(_Screen([_head(seconds, trouble), *shown]), refresh=True)
             time.sleep(seconds)
@@ -64,10 +68,6 @@ def follow(
             except Transient as error:
                 trouble = str(error)
     show(shown)
-
-
-def _live(out: Console) -> Live:
-    return Live(console=out, screen=True, auto_refresh=False)
 
 
 def _head(seconds: float, trouble: str) -> Line:

@@ -79,14 +79,14 @@ class Compared:
     def agrees(self) -> bool:
         return self.commit_number in self.expected
 
-    @property
-    def position(self) -> str:
+    def __str__(self) -> str:
         number = self.commit_number
-        return "has no record of it" if number is None else f"is at c={number}"
-
-    @property
-    def says(self) -> str:
-        return self.error or ("ok" if self.agrees else "FAIL")
+        position = "has no record of it" if number is None else f"is at c={number}"
+        return (
+            f"{self.topology}: database {self.database} {position}, but must be at "
+            f"c={' or '.join(map(str, self.expected))}: restore all of its databases to the same "
+            "commit number; until then the topology does not commit"
+        )
 
 
 @verb("reliability restored")
@@ -97,39 +97,29 @@ def restored() -> None:
     retries begin new attempts.
     """
     with ledger() as connection:
-        timeline, fenced = _fence(connection)
+        with connection.transaction() as tx:
+            timeline = tx.one("server_timeline")["now"]
+            fenced = tx.all("fence_all_live_attempts")
+            if timeline is not None:
+                tx.run("record_timeline", timeline=timeline)
         compared = [place for name in names(connection, "") for place in _compare(connection, name)]
     server = (
         "the server does not report its timeline"
         if timeline is None
         else f"the server's timeline is {timeline}"
     )
-    say(f"{server}; {fenced} live attempts were fenced")
+    say(f"{server}; {len(fenced)} live attempts were fenced")
     if compared:
         rows = [
-            (place.topology, place.database, place.commit_number, place.says) for place in compared
+            (c.topology, c.database, c.commit_number, c.error or ("ok" if c.agrees else "FAIL"))
+            for c in compared
         ]
         show([Table(("topology", "database", ">is at c", ""), rows, coloured=[""])])
     if all(place.agrees for place in compared):
         say("next: `reliability reconcile` lists runs that Airflow shows as done and are not")
     else:
-        for place in compared:
-            if not place.agrees and not place.error:
-                say(
-                    f"{place.topology}: database {place.database} {place.position}, but must be at "
-                    f"c={' or '.join(map(str, place.expected))}: restore all of its databases to "
-                    "the same commit number; until then the topology does not commit"
-                )
+        say(*(str(place) for place in compared if not place.agrees and not place.error))
         raise typer.Exit(FOUND)
-
-
-def _fence(connection: LedgerConnection) -> tuple[int | None, int]:
-    with connection.transaction() as tx:
-        timeline: int | None = tx.one("server_timeline")["now"]
-        fenced = tx.all("fence_all_live_attempts")
-        if timeline is not None:
-            tx.run("record_timeline", timeline=timeline)
-    return timeline, len(fenced)
 
 
 def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
@@ -140,13 +130,17 @@ def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
 
 
 def _where_is(database: LedgerConnection, topology: str, saved: SavedCheckpoint) -> Compared:
-    place = {"topology": topology, "database": database.database}
+    number, expected, why = None, saved.state.participants_at, ""
     try:
         with database.transaction() as tx:
-            if tx.first("mirrored_topology", topology=topology) is None:
-                number = None
-            else:
+            if tx.first("mirrored_topology", topology=topology) is not None:
                 number = read_checkpoint(tx, topology).state.commit_number
     except ReliabilityError as error:
-        return Compared(**place, commit_number=None, expected=(), error=str(error))
-    return Compared(**place, commit_number=number, expected=saved.state.participants_at)
+        expected, why = (), str(error)
+    return Compared(
+        topology=topology,
+        database=database.database,
+        commit_number=number,
+        expected=expected,
+        error=why,
+    )

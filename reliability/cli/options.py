@@ -130,7 +130,7 @@ class Selection(Contents):
 
     def __post_init__(self) -> None:
         OfInterval.__post_init__(self)
-        if self.txids and (self.interval or self.file):
+        if self.txids and Contents.__bool__(self):
             raise typer.BadParameter(
                 "name txids, or select them by --interval and --file, not both"
             )

@@ -66,7 +66,7 @@ def quarantine(
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A line of JSON for each row.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="The reason; recorded in the ledger.")] = "",
+    reason: options.Reason = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what a replay would change.")
     ] = False,

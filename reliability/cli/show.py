@@ -13,15 +13,16 @@ from reliability.cli import options
 from reliability.cli.app import ledger, names, verb
 from reliability.cli.output import format_differences, format_value, plain, print_json
 from reliability.cli.parts import Line, Part, Table, answer, entries, right
-from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
+from reliability.core.errors import AttemptUnknown
 from reliability.core.set_aside import Kind
 from reliability.core.txids import format_intervals
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import difference_of, interval_text
 from reliability.transaction.inspect.attempt_report import (
+    PHASES,
     AttemptReport,
     StepReport,
     attempt_report,
@@ -31,6 +32,7 @@ from reliability.transaction.inspect.select import with_intervals
 from reliability.transaction.inspect.story import story_of_txid, what_happened
 
 MAX_ITEMS = 20  # that are printed
+MAX_TXIDS = 1000  # whose times are summed up
 _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*)(?::(\d+))?$")
 
 
@@ -74,10 +76,10 @@ def show(
     with ledger() as connection:
         topology = _the_topology(connection, match[1] if match else what or None)
         if match is None:
-            return show_percentiles(connection, topology, as_json=as_json)
+            return _show_percentiles(connection, topology, as_json=as_json)
         txid, attempt_id = int(match[2]), int(match[3]) if match[3] else None
         if timing:
-            show_timing(connection, topology, txid, attempt_id, as_json=as_json)
+            _show_timing(connection, topology, txid, attempt_id, as_json=as_json)
         elif attempt_id is None:
             _show_txid(connection, topology, txid, as_json=as_json)
         else:
@@ -332,3 +334,49 @@ def _facts_of_txid(story: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "held", story["held_reason"]
     if story["state"] != "held":
         yield story["state"].partition(" ")[0], story["why"] or ""
+
+
+# --- its time ------------------------------------------------------------------------------------
+
+
+def _show_timing(
+    connection: LedgerConnection, topology: str, txid: int, attempt_id: int | None, *, as_json: bool
+) -> None:
+    """Print the phases of one attempt, or of all attempts at a txid.
+
+    :raises AttemptUnknown: there is none
+    """
+    key = {"topology": topology, "txid": txid, "attempt_id": attempt_id}
+    rows = connection.all("timing_of_attempts", **key)
+    if not rows:
+        which = f"txid {txid}" if attempt_id is None else f"attempt {txid}:{attempt_id}"
+        raise AttemptUnknown(f"{topology} has no {which}")
+    attempts = [f"{txid}:{row['attempt_id']} {row['status']}" for row in rows]
+    page = Table(
+        ("phase", *right(attempts), "what it is"),
+        [(name, *(_seconds(row[name]) for row in rows), what) for name, what in PHASES.items()],
+        title=f"where the time of {topology} {txid} went, in seconds",
+    )
+    document = [{"attempt": f"{txid}:{row['attempt_id']}", **row} for row in rows]
+    answer(document, [page], as_json=as_json)
+
+
+def _show_percentiles(connection: LedgerConnection, topology: str, *, as_json: bool) -> None:
+    """Print the phases of the attempts that committed the last txids."""
+    position = connection.one("topology_position", topology=topology)
+    first = position["curr_txid"] - MAX_TXIDS
+    rows = connection.all("timing_of_topology", topology=topology, first=first)
+    page = Table(
+        ("phase", ">attempts", ">median", ">p90", ">longest"),
+        [
+            (r["phase"], r["attempts"], *(_seconds(r[k]) for k in ("median", "p90", "longest")))
+            for r in rows
+        ],
+        title=f"where the time of {topology}'s last {MAX_TXIDS:,} txids went, in seconds",
+        empty=f"{topology} has committed nothing yet",
+    )
+    answer(rows, [page], as_json=as_json)
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -87,47 +88,37 @@ def topologies(topology: options.OneOrAll = "", as_json: options.AsJson = False)
 
 
 def _describe(connection: LedgerConnection, topology: str, failures: list[str]) -> dict[str, Any]:
+    """Read what there is of a topology; what is in a database that is unavailable is left out."""
+
+    def or_nothing(read: Callable[[], list[Any]]) -> list[Any]:
+        try:
+            return read()
+        except ReliabilityError as error:
+            failures.append(f"{topology}: {error}")
+            return []
+
     row = connection.one("topology_position", topology=topology)
     with TopologyDatabases.of(connection, topology) as participants:
+
+        def states_in(database: str) -> list[Row]:
+            return participants.connection_of(database).all("state_details", topology=topology)
+
         databases = list(participants.others)
         return {
             **row,
             "databases": databases,
             "states": [
-                state
+                _describe_state(row, database)
                 for database in ("", *databases)
-                for state in _states_in(participants, topology, database, failures)
+                for row in or_nothing(partial(states_in, database))
             ],
             "alterations": connection.all("alterations", topology=topology),
-            "lacking": _lacking(connection, topology, failures),
+            "lacking": or_nothing(partial(lacking_values, connection, topology)),
         }
 
 
-def _lacking(
-    connection: LedgerConnection, topology: str, failures: list[str]
-) -> list[LackingValue]:
-    """Read which values lack txids; if a database is unavailable, nobody can say."""
-    try:
-        return lacking_values(connection, topology)
-    except ReliabilityError as error:
-        failures.append(f"{topology}: {error}")
-        return []
-
-
-def _states_in(
-    participants: Any, topology: str, database: str, failures: list[str]
-) -> Iterator[dict[str, Any]]:
-    """Read the states of one database; if it is unavailable, the others are still shown."""
-    try:
-        rows = participants.connection_of(database).all("state_details", topology=topology)
-    except ReliabilityError as error:
-        failures.append(f"{topology}: {error}")
-        return
-    for row in rows:
-        yield _describe_state(State.from_definition(row["definition"]), row, database)
-
-
-def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
+def _describe_state(row: Row, database: str) -> dict[str, Any]:
+    state = State.from_definition(row["definition"])
     return {
         "state": state.name,
         "kind": state.kind.value,
@@ -136,8 +127,7 @@ def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
         "key": dict(state.key),
         "values": list(state.values),
         "is_append": state.is_append,
-        **{name: row[name] for name in ("commit_number", "keep_txids", "keep_age")},
-        "compacted_through": row["compacted_through"],
+        **{n: row[n] for n in ("commit_number", "keep_txids", "keep_age", "compacted_through")},
     }
 
 

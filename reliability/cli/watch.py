@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -52,25 +52,27 @@ def _page(topology: str) -> list[Part]:
             rates = tx.all("commits_of_last_minutes", topologies=wanted, minutes=MINUTES)
             rate_of = {row["topology"]: row["commits"] / MINUTES for row in rates}
             positions = [_position(tx, overview, rate_of) for overview in found_topologies]
-            notes = [
-                (overview.topology, note)
-                for overview in found_topologies
-                for note in for_a_person(overview)
-            ]
             running = tx.all("running_attempts", topologies=wanted)
             commits = tx.all("last_commits", topologies=wanted, most=COMMITS)
-    urgent = [line_of(topology, note) for topology, note in notes if note.is_urgent]
-    others = [line_of(topology, note) for topology, note in notes if not note.is_urgent]
+    counts = ("emitted", "committed", "processing", "processed", "/min", "oldest")
     return [
-        _positions(positions),
-        *_running(running),
-        *_listed("what needs a person", urgent),
-        *_listed("what else to know", others),
-        *_last(commits),
+        Table(("topology", *right(counts)), positions, coloured=counts),
+        SPACE,
+        _running(running),
+        *_listed("what needs a person", found_topologies, is_urgent=True),
+        *_listed("what else to know", found_topologies, is_urgent=False),
+        SPACE,
+        _last(commits),
     ]
 
 
-def _listed(heading: str, lines: Sequence[Line]) -> list[Part]:
+def _listed(heading: str, topologies: Sequence[Overview], *, is_urgent: bool) -> list[Part]:
+    lines = [
+        line_of(overview.topology, note)
+        for overview in topologies
+        for note in for_a_person(overview)
+        if note.is_urgent == is_urgent
+    ]
     return [SPACE, Line(heading, style=HEADING), *lines] if lines else []
 
 
@@ -88,14 +90,8 @@ def _position(
     )
 
 
-def _positions(rows: Sequence[Sequence[Any]]) -> Part:
-    counts = ("emitted", "committed", "processing", "processed", "/min", "oldest")
-    return Table(("topology", *right(counts)), rows, coloured=counts)
-
-
-def _running(rows: Sequence[Row]) -> Iterator[Part]:
-    yield SPACE
-    yield Table(
+def _running(rows: Sequence[Row]) -> Part:
+    return Table(
         ("attempt", "topology", "state", "step", ">age", ">lease left", "interval", "host"),
         [
             (
@@ -117,16 +113,17 @@ def _running(rows: Sequence[Row]) -> Iterator[Part]:
     )
 
 
-def _last(rows: Sequence[Row]) -> Iterator[Part]:
-    yield SPACE
-    yield Table(
+def _last(rows: Sequence[Row]) -> Part:
+    return Table(
         (">c", "topology", "change", "attempt", ">ago", "interval"),
         [
             (
                 str(row["commit_number"]),
                 row["topology"],
                 row["kind"].lower(),
-                _attempt(row),
+                TransactionAttempt(row["txid"], row["attempt_id"])
+                if row["attempt_id"] is not None
+                else "",  # of a rollback and a repair
                 _length(row["ago"]),
                 interval_text(row),
             )
@@ -136,13 +133,6 @@ def _last(rows: Sequence[Row]) -> Iterator[Part]:
         empty="nothing has committed yet",
         hide_empty=True,
     )
-
-
-def _attempt(row: Row) -> TransactionAttempt | str:
-    """Name the attempt; a rollback and a repair have none."""
-    if row["attempt_id"] is None:
-        return ""
-    return TransactionAttempt(row["txid"], row["attempt_id"])
 
 
 def _length(span: timedelta | None) -> str:
