@@ -14,8 +14,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from reliability.core.coordinator import Begin, Blocked, Wait, Work, next_action
 from reliability.core.errors import (
@@ -57,6 +58,10 @@ class Waiter:
     work: Work | None = None
 
 
+ThreadWork = Callable[[Callable[[], LedgerConnection], list[Waiter]], None]
+"""What a thread does each time, with its session, which it opens, and the waiters."""
+
+
 @dataclass
 class _Topology:
     """What the poller remembers of one topology between two polls.
@@ -69,10 +74,6 @@ class _Topology:
     requests: dict[int, Request] = field(default_factory=dict)
     seen: set[Waiter] = field(default_factory=set)
     called: dict[int, float] = field(default_factory=dict)
-
-    def has_overdue_call(self) -> bool:
-        """Say whether the place of a replay that was told to begin is no longer kept."""
-        return any(until <= time.monotonic() for until in self.called.values())
 
 
 class Poller:
@@ -91,22 +92,17 @@ class Poller:
         self, *, topology: str = "", txid: int = 0, request_id: int = 0, work: Work | None = None
     ) -> None:
         """Return when the waiter has something to do; the result is only a hint."""
-        loop = asyncio.get_running_loop()
-        notified: asyncio.Future[None] = loop.create_future()
-
-        def end() -> None:
-            if not notified.done():
-                notified.set_result(None)
-
-        def notify() -> None:
-            loop.call_soon_threadsafe(end)
-
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
         waiter = Waiter(
-            notify=notify, topology=topology, txid=txid, request_id=request_id, work=work
+            notify=lambda: loop.call_soon_threadsafe(notified.set),
+            topology=topology,
+            txid=txid,
+            request_id=request_id,
+            work=work,
         )
         self.add(waiter)
         try:
-            await notified
+            await notified.wait()
         finally:
             self.remove(waiter)
 
@@ -114,9 +110,9 @@ class Poller:
         """Serve a waiter from now on."""
         with self._lock:
             self._waiters.add(waiter)
-            self._start("poll", POLL_INTERVAL_SECONDS, lambda s, w: self.poll(s.connection, w))
-            self._start("renew", RENEW_INTERVAL_SECONDS, lambda s, w: self.renew(s.connection(), w))
-            self._start("sweep", SWEEP_INTERVAL_SECONDS, lambda s, w: self.sweep(s.connection(), w))
+            self._start("poll", POLL_INTERVAL_SECONDS, lambda c, w: self.poll(c, w))
+            self._start("renew", RENEW_INTERVAL_SECONDS, lambda c, w: self.renew(c(), w))
+            self._start("sweep", SWEEP_INTERVAL_SECONDS, lambda c, w: self.sweep(c(), w))
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter, whether or not it was notified."""
@@ -132,26 +128,19 @@ class Poller:
 
     # --- the threads -----------------------------------------------------------------------------
 
-    def _start(
-        self, name: str, seconds: float, work: Callable[[_Session, list[Waiter]], None]
-    ) -> None:
+    def _start(self, name: str, seconds: float, work: ThreadWork) -> None:
         """Start a thread that repeats its work while there are waiters, unless it runs."""
         if name not in self._threads:
-            thread = threading.Thread(
-                target=self._repeat,
-                name=f"reliability {name}",
-                args=(name, seconds, work),
-                daemon=True,
-            )
-            self._threads[name] = thread
-            thread.start()
+            repeat, title = partial(self._repeat, name, seconds, work), f"reliability {name}"
+            self._threads[name] = threading.Thread(target=repeat, name=title, daemon=True)
+            self._threads[name].start()
 
-    def _repeat(
-        self, name: str, seconds: float, work: Callable[[_Session, list[Waiter]], None]
-    ) -> None:
-        with closing(_Session(f"reliability poller {name}")) as session:
+    def _repeat(self, name: str, seconds: float, work: ThreadWork) -> None:
+        with ExitStack() as stack:
+            opened = partial(open_session, f"reliability poller {name}")
+            connection = cache(lambda: stack.enter_context(opened()))
             while waiters := self._left(name):
-                _safely(lambda: work(session, waiters))
+                _safely(lambda: work(connection, waiters))
                 time.sleep(seconds)
 
     def _left(self, name: str) -> list[Waiter]:
@@ -177,11 +166,7 @@ class Poller:
             del self._topologies[topology]
         for topology, group in groups.items():
             try:
-                if topology:
-                    due = self._find_due(connection(), topology, group)
-                else:
-                    _ask(connection())
-                    due = group
+                due = self._find_due(connection(), topology, group)
             except LedgerRefusedLogin as error:
                 self._leave_alone()
                 self._note(error)
@@ -213,6 +198,10 @@ class Poller:
     def _find_due(
         self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
     ) -> list[Waiter]:
+        """Return those that have something to do; all that wait for the ledger, if it answers."""
+        if not topology:
+            with connection.transaction(reads_only=True):
+                return waiters
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}
         # a request that has ended may be reopened: always read it again
@@ -226,7 +215,9 @@ class Poller:
             changed = read_requests(tx, known, wanted - known)
         memory.requests = {n: memory.requests[n] for n in known}
         memory.requests |= {request.request_id: request for request in changed}
-        if standing != memory.standing or changed or memory.has_overdue_call():
+        now = time.monotonic()
+        is_overdue = any(until <= now for until in memory.called.values())  # a place is free again
+        if standing != memory.standing or changed or is_overdue:
             memory.seen.clear()
         memory.standing = standing
         new = [waiter for waiter in waiters if waiter not in memory.seen]
@@ -313,12 +304,6 @@ def _by_topology(waiters: Iterable[Waiter]) -> dict[str, list[Waiter]]:
     return groups
 
 
-def _ask(connection: LedgerConnection) -> None:
-    """Return if the ledger answers."""
-    with connection.transaction(reads_only=True):
-        pass
-
-
 def _safely(work: Callable[[], object]) -> None:
     """Keep the thread running whatever fails for one poll or one waiter."""
     try:
@@ -327,21 +312,9 @@ def _safely(work: Callable[[], object]) -> None:
         logger.exception("ignored an error in the poller")
 
 
-class _Session:
-    """A session with the ledger that is opened on first use."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._connection: LedgerConnection | None = None
-
-    def connection(self) -> LedgerConnection:
-        if self._connection is None:
-            self._connection = LedgerConnection(ledger_dsn(), application_name=self._name)
-        return self._connection
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+def open_session(name: str) -> LedgerConnection:
+    """Return a session with the ledger, or raise what is wrong with its address."""
+    return LedgerConnection(ledger_dsn(), application_name=name)
 
 
 poller = Poller()

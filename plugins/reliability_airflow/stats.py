@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
@@ -64,16 +64,14 @@ class TopologyStats:
         try:
             yield
         except ReliabilityError:
-            if since is not None:
-                with _never_failing():
-                    self._count_failure(connection, txid, since)
+            key = {"topology": self.topology, "txid": txid, "since": since}
+            with _never_failing():
+                if since is not None:
+                    with connection.transaction(reads_only=True) as tx:
+                        row = tx.first("how_an_attempt_ended", **key)
+                    if row is not None and row["status"] in ("FAILED", "FENCED"):
+                        self._count(row["status"].lower(), 1)
             raise
-
-    def _count_failure(self, connection: LedgerConnection, txid: int, since: datetime) -> None:
-        with connection.transaction(reads_only=True) as tx:
-            row = tx.first("how_an_attempt_ended", topology=self.topology, txid=txid, since=since)
-        if row is not None and row["status"] in ("FAILED", "FENCED"):
-            self._count(row["status"].lower(), 1)
 
     def swept(self, connection: LedgerConnection, swept: Swept) -> None:
         """Count what a sweep has fenced and committed."""
@@ -91,19 +89,17 @@ class TopologyStats:
                     "figures_of_commits", topology=self.topology, commit_numbers=numbers
                 )
             for row in figures:
-                self._commit(row)
+                self._count("replays" if row["is_replay"] else "commits", 1)
+                self._count("rows", row["rows"])
+                if row["seconds"] is not None:
+                    took = timedelta(seconds=row["seconds"])
+                    self._tell(stats.timing, "commit_duration", took)
 
     def gauges(self, figures: Row) -> None:
         """Tell where the topology stands: each column but its name; not what has no value yet."""
         for name, value in figures.items():
             if name != "topology" and value is not None:
                 self._tell(stats.gauge, name, value)
-
-    def _commit(self, row: Row) -> None:
-        self._count("replays" if row["is_replay"] else "commits", 1)
-        self._count("rows", row["rows"])
-        if row["seconds"] is not None:
-            self._tell(stats.timing, "commit_duration", timedelta(seconds=row["seconds"]))
 
     def _count(self, name: str, count: int) -> None:
         if count:

@@ -155,6 +155,9 @@ class Airflow:
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         """Return the response, None for 404."""
         url = f"{self.url}/api/v2{path}"
+        # a proxy cannot reach this machine
+        proxies: dict[str, str] | None = {} if urlsplit(url).hostname in _LOCAL else None
+        opener = urllib.request.build_opener(_NoRedirect(), urllib.request.ProxyHandler(proxies))
         request = urllib.request.Request(
             url,
             data=None if body is None else json.dumps(body).encode(),
@@ -166,7 +169,7 @@ class Airflow:
             },
         )
         try:
-            with self._opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+            with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             if error.code == 404:
@@ -176,12 +179,6 @@ class Airflow:
             raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
         except ValueError as error:
             raise NotPossible(f"the response of {url} is not from Airflow's API") from error
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if urlsplit(self.url).hostname in _LOCAL:  # a proxy cannot reach this machine
-            handlers.append(urllib.request.ProxyHandler({}))
-        return urllib.request.build_opener(*handlers)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

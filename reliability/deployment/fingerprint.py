@@ -32,7 +32,7 @@ ALWAYS = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "reliability"})
 _BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
 # What is imported -> what is installed, where the name is another project's.
 _INSTALLED_AS = {"reliability": DISTRIBUTION}
-_OF_PYTHON = stdlib_module_names
+_WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _DIGITS = 16
 # Python up to 3.11 has one recursion counter for all parsers: a second thread in `ast.parse` makes
 # it raise SystemError (cpython#106905), which would fail the attempt.
@@ -80,19 +80,16 @@ def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
         if name in seen:
             continue
         seen.add(name)
-        module = _read(name)
-        if module.is_there or name in roots:
-            digests[name] = module.digest
-        for imported in module.imports:
-            if _is_user_code(_top(imported), user_names):
+        digest, imports = _read(name)
+        if digest or name in roots:
+            digests[name] = digest or UNKNOWN
+        for imported in imports:
+            top = _top(imported)
+            if top not in user_names:
+                user_names[top] = _is_source(top)
+            if user_names[top]:
                 pending += _with_parents(imported)
     return digests
-
-
-def _is_user_code(top: str, user_names: dict[str, bool]) -> bool:
-    if top not in user_names:
-        user_names[top] = _is_source(top)
-    return user_names[top]
 
 
 def _module_of(process: Callable[..., Any]) -> str:
@@ -118,24 +115,17 @@ def _with_parents(name: str) -> list[str]:
 # --- one module ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Module:
-    digest: str = UNKNOWN
-    imports: frozenset[str] = frozenset()
-    is_there: bool = False
-
-
-def _read(name: str) -> _Module:
+def _read(name: str) -> tuple[str, frozenset[str]]:
+    """Return the digest of a module, empty if there is none, and what it imports."""
     try:
         spec = _find(name)
         if spec is None or spec.origin is None:  # an attribute, or a folder without __init__.py
-            return _Module()
+            return "", frozenset()
         source = _source(spec)
     except Exception:  # custom finders and loaders may raise anything
-        return _Module(is_there=True)
+        return UNKNOWN, frozenset()
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    digest = hashlib.sha256(source).hexdigest()[:_DIGITS]
-    return _Module(digest, frozenset(_imports(source, package)), is_there=True)
+    return hashlib.sha256(source).hexdigest()[:_DIGITS], frozenset(_imports(source, package))
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -182,11 +172,8 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
             ):
                 pending += orelse
             case node:
-                pending += filter(_holds_statements, ast.iter_child_nodes(node))
-
-
-def _holds_statements(node: ast.AST) -> bool:
-    return isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)
+                inner = ast.iter_child_nodes(node)
+                pending += (n for n in inner if isinstance(n, _WITH_STATEMENTS))
 
 
 def _absolute(name: str, package: str) -> str:
@@ -201,22 +188,19 @@ def _absolute(name: str, package: str) -> str:
 
 def _is_source(top: str) -> bool:
     """Say whether a top-level name is user code, not Python's or an installed package."""
-    if top in _OF_PYTHON or top in _BY_VERSION:
+    if top in stdlib_module_names or top in _BY_VERSION:
         return False
     try:
         spec = _find(top)
     except Exception:  # as above
         return False
-    return spec is not None and not any(map(_is_installation, _folders(spec)))
-
-
-def _folders(spec: ModuleSpec) -> set[Path]:
-    """Return the folders of a top-level module or package; a namespace package has several."""
-    return {Path(place).parent for place in spec.submodule_search_locations or [spec.origin or ""]}
-
-
-def _is_installation(folder: Path) -> bool:
-    return folder.name in ("site-packages", "dist-packages") or any(folder.glob("*.dist-info"))
+    if spec is None:
+        return False
+    places = spec.submodule_search_locations or [spec.origin or ""]  # of a namespace, several
+    return not any(
+        folder.name in ("site-packages", "dist-packages") or any(folder.glob("*.dist-info"))
+        for folder in {Path(place).parent for place in places}
+    )
 
 
 # --- versions ------------------------------------------------------------------------------------
@@ -226,7 +210,7 @@ def _versions(imported: set[str]) -> dict[str, str]:
     """Return the versions of the installed packages of these top-level names, and of Python."""
     versions = {"python": platform.python_version()}
     others = set()
-    for name in imported - _OF_PYTHON:
+    for name in imported - stdlib_module_names:
         try:
             versions[name] = metadata.version(_INSTALLED_AS.get(name, name)) or UNKNOWN
         except Exception:  # there is none of that name, or its installation is broken

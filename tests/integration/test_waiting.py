@@ -242,11 +242,11 @@ def test_a_request_that_was_given_up_and_opened_again_is_read_again(
 
 def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, monkeypatch):
     """Where the triggerer cannot even ask, nobody would be told, ever."""
-    from reliability_airflow.poller import _Session
+    from reliability_airflow.poller import open_session
 
     monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
     told: list[int] = []
-    own_poller.poll(_Session("poller").connection, [waiter(2, told)])
+    own_poller.poll(lambda: open_session("poller"), [waiter(2, told)])
     assert told == [2]
 
 
