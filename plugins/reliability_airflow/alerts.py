@@ -53,10 +53,8 @@ class AlertOperator(BaseOperator):
         from reliability.transaction.topology.databases import open_ledger
 
         names = channel_names([_name_of(channel) for channel in self.channels])
-        channels = {
-            name: partial(_tell, channel, context)
-            for name, channel in zip(names, self.channels, strict=True)
-        }
+        tellers = (partial(_tell, channel, context) for channel in self.channels)
+        channels = dict(zip(names, tellers, strict=True))
         with mapped_errors(), open_ledger("alerts") as connection:
             look = partial(record_conditions, connection, lag_over=self.lag_over)
             failed = _of_each(topologies(connection), look)

@@ -112,14 +112,12 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
     """
     dag_run = context["dag_run"]
     if (txids := txids_to_replay(context)) is not None:
-        conf: dict[str, object] = {REPLAY: format_txids(txids)}
-        if reason := _text_of(REASON, context):
-            conf[REASON] = reason
-        if is_asked_for(REFREEZE, context):
-            conf[REFREEZE] = True
+        replayed, reason = format_txids(txids), _text_of(REASON, context)
+        conf = {REPLAY: replayed, REASON: reason, REFREEZE: is_asked_for(REFREEZE, context)}
+        conf = {name: value for name, value in conf.items() if value or name == REPLAY}
         return (
             f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it is "
-            f"another dry run. To replay {with_noun(format_txids(txids))}: airflow dags trigger "
+            f"another dry run. To replay {with_noun(replayed)}: airflow dags trigger "
             f"{dag_run.dag_id} --conf {shlex.quote(as_json(conf))}"
         )
     date = dag_run.logical_date
@@ -192,11 +190,10 @@ def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bo
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     def states(index: int | None) -> Collection[str | None]:
-        by_run = RuntimeTaskInstance.get_task_states(
+        by_run: Mapping[str, Mapping[str, str | None]] = RuntimeTaskInstance.get_task_states(
             dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=index
         )
-        of_run: Mapping[str, str | None] = by_run.get(run_id, {})
-        return of_run.values()
+        return by_run.get(run_id, {}).values()
 
     return all(state in _ENDED for state in states(map_index) or states(None))
 

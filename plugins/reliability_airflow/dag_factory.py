@@ -95,10 +95,9 @@ def topology_dag(
         rerun_with_latest_version=dag_arguments.pop("rerun_with_latest_version", True),
         **dag_arguments,
     ) as dag:
+        given = (default_args or {}).items()
         named = {
-            PROPERTIES[name]: value
-            for name, value in (default_args or {}).items()
-            if name in PROPERTIES and value is not None
+            PROPERTIES[n]: value for n, value in given if n in PROPERTIES and value is not None
         }
         _build(topology, unanchored=unanchored, conn_id=conn_id, conf={**(conf or {}), **named})
     if not dag.has_task("emit"):

@@ -112,11 +112,8 @@ class ReconcileOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Fail if Airflow shows success for one; `reliability reconcile` checks all runs."""
         with mapped_errors():
-            marked = [
-                run
-                for run in _ask("runs_without_their_txids")
-                if _is_success(context, run["dag_id"], run["run_id"])
-            ]
+            runs = _ask("runs_without_their_txids")
+            marked = [run for run in runs if _is_success(context, run["dag_id"], run["run_id"])]
             if marked:
                 raise _not_done(marked)
 

@@ -87,20 +87,16 @@ def of_transaction(
         TopologyDatabases(connection, topology.name, topology.databases) as databases,
     ):
         with connection.transaction(reads_only=True) as tx:
-            row = tx.first(
-                "attempt_of_run",
-                topology=topology.name,
-                txid=txid,
-                dag_id=run.dag_id,
-                run_id=run.run_id,
-            )
+            key = {"topology": topology.name, "txid": txid}
+            row = tx.first("attempt_of_run", **key, dag_id=run.dag_id, run_id=run.run_id)
         if row is None or row["attempt_id"] is None:
             return OperatorLineage()
         attempt = TransactionAttempt(txid, row["attempt_id"])
         report = attempt_report(connection, topology.name, attempt)
         has_committed = commits and report.status in _COUNTS
+        items = BatchMeta.from_json(report.items, Fold(0, 0)).items
         return OperatorLineage(
-            inputs=[_input(dataset) for dataset in _sources(topology, report)],
+            inputs=[_input(dataset) for dataset in topology.spout.datasets(items)],
             outputs=_outputs(topology, report, databases) if has_committed else [],
             run_facets={TRANSACTION: _facet(report)},
         )
@@ -118,20 +114,11 @@ def _facet(report: AttemptReport) -> TransactionRunFacet:
         commit_number=report.commit_number,
         rows=max((account.emitted for account in report.accounts), default=None),
         accounts={
-            account.state: {
-                "applied": account.applied,
-                "dropped": account.dropped,
-                "quarantined": account.quarantined,
-            }
+            account.state: {n: getattr(account, n) for n in ("applied", "dropped", "quarantined")}
             for account in report.accounts
         },
         reason_code=report.reason_code,
     )
-
-
-def _sources(topology: Topology, report: AttemptReport) -> list[Dataset]:
-    items = BatchMeta.from_json(report.items, Fold(0, 0)).items
-    return list(topology.spout.datasets(items))
 
 
 def _input(dataset: Dataset) -> InputDataset:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from reliability.core.attempt import Grant, TransactionAttempt
+    from reliability.core.attempt import Grant
     from reliability.ledger.connection import LedgerConnection
     from reliability.spark.launch import Driver, Launcher
     from reliability.transaction.commit.apply import Committed
@@ -191,8 +191,7 @@ class TransactionOperator(WaitingOperator):
 
     def _may_stay(self) -> bool:
         now = time.monotonic()
-        if self._stays_since is None:
-            self._stays_since = now
+        self._stays_since = now if self._stays_since is None else self._stays_since
         return now - self._stays_since < NEAR_SECONDS
 
     def check_engine(self) -> None:
@@ -230,20 +229,18 @@ class AirflowExecutor:
         self.operator.wait(wait, self.task)
 
     def committed(self, committed: Sequence[Committed]) -> None:
+        from reliability.transaction.inspect.attempt_report import outdated_code
+
         self.stats.committed(self.connection, committed)
         log = self.operator.log
         for done in committed:
             log.info("committed %s as c=%s", done.attempt, done.commit_number)
             for difference in done.differences:
                 log.info("replay of txid %s: %s", done.attempt.txid, difference)
-            is_replay = done.replaced_attempt is not None
-            if is_replay and (old := self._outdated_code(done.attempt)):
+            if done.replaced_attempt is None:
+                continue
+            if old := outdated_code(self.connection, self.task.topology.name, done.attempt):
                 log.warning("%s", old)
 
     def report(self, what: str, level: int = logging.INFO) -> None:
         self.operator.log.log(level, "%s", what)
-
-    def _outdated_code(self, attempt: TransactionAttempt) -> str | None:
-        from reliability.transaction.inspect.attempt_report import outdated_code
-
-        return outdated_code(self.connection, self.task.topology.name, attempt)

@@ -23,7 +23,6 @@ class LazyPage:
     """The page as an ASGI application that is made at the first request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         await self._app(scope, receive, send)
 
     @cached_property

@@ -102,17 +102,12 @@ def zone_of_ticks(timetable: Any) -> str:
 
 def schedule_of(dag: DAG) -> Schedule:
     """Return the schedule of a DAG; of a timetable that is not known here, only its name."""
-    return Schedule(
-        **_kind(dag.timetable),
-        first_start=_plain(dag.start_date),
-        last_start=_plain(dag.end_date),
-        catchup=dag.catchup,
+    first_start, last_start = (
+        moment and datetime.fromtimestamp(moment.timestamp(), tz=timezone.utc)
+        for moment in (dag.start_date, dag.end_date)  # pendulum's
     )
-
-
-def _plain(moment: datetime | None) -> datetime | None:
-    """Airflow's moments are pendulum's."""
-    return moment and datetime.fromtimestamp(moment.timestamp(), tz=timezone.utc)
+    kind = _kind(dag.timetable)
+    return Schedule(**kind, first_start=first_start, last_start=last_start, catchup=dag.catchup)
 
 
 def _kind(timetable: Any) -> dict[str, Any]:

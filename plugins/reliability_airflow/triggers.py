@@ -54,7 +54,6 @@ class PauseTrigger(ResumingTrigger):
     seconds: float
 
     async def wait(self) -> None:
-        """Let the time pass."""
         await asyncio.sleep(self.seconds)
 
 
@@ -71,7 +70,6 @@ class TaskEndedTrigger(ResumingTrigger):
     map_index: int
 
     async def wait(self) -> None:
-        """Ask Airflow now and then."""
         from reliability_airflow.context import has_task_ended
 
         task = (self.dag_id, self.run_id, self.awaited, self.map_index)
@@ -93,20 +91,13 @@ class TurnTrigger(ResumingTrigger):
     ask_source: bool = False
 
     async def wait(self) -> None:
-        """Wait in the poller of this process: see `poller.py`."""
         from reliability.core.coordinator import Work
         from reliability_airflow.poller import poller
 
         if self.ask_source:  # only the task can ask the spout: this process has no pipeline code
             await asyncio.sleep(SOURCE_POLL_SECONDS)
-        turn = asyncio.ensure_future(
-            poller.wait(
-                topology=self.topology,
-                txid=self.txid,
-                request_id=self.request_id,
-                work=Work.from_json(self.work),
-            )
-        )
+        work, key = Work.from_json(self.work), {"txid": self.txid, "request_id": self.request_id}
+        turn = asyncio.ensure_future(poller.wait(topology=self.topology, work=work, **key))
         try:
             blocked = None
             while not turn.done():
@@ -129,7 +120,6 @@ class LedgerTrigger(ResumingTrigger):
     """Fire when the ledger answers again, but not before a few seconds have passed."""
 
     async def wait(self) -> None:
-        """Wait in the poller of this process."""
         from reliability_airflow.poller import poller
 
         await asyncio.sleep(LEDGER_POLL_SECONDS)

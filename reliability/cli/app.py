@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -108,15 +108,11 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
 
 def _ungrouped(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """Yield a parameter, or those that a group of options is made of."""
-    kind, group = inspect.Parameter.KEYWORD_ONLY, parameter.annotation
-    if not is_dataclass(group):
-        yield parameter.replace(kind=kind)
-        return
-    types = get_type_hints(group, include_extras=True)
-    for option in fields(group):
-        yield inspect.Parameter(
-            option.name, kind, default=option.default, annotation=types[option.name]
-        )
+    group, own = parameter.annotation, [parameter]
+    if isinstance(group, type) and is_dataclass(group):
+        own = [*inspect.signature(group, eval_str=True).parameters.values()]
+    for option in own:
+        yield option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def _help_of(function: Callable[..., Any]) -> str:

@@ -20,7 +20,7 @@ from reliability.transaction.emit.requests import check_committed
 from reliability.transaction.inspect.completeness import IntervalStatus, statuses
 from reliability.transaction.inspect.overview import Overview, overviews
 from reliability.transaction.inspect.select import select_txids
-from reliability.transaction.inspect.txid_state import TxidState, page_of_txids
+from reliability.transaction.inspect.txid_state import page_of_txids
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
 from reliability.transaction.topology.read_standing import read_standing
 from reliability_airflow.page.timeline import axis_of, lane
@@ -84,7 +84,7 @@ def read_topology(topology: str, last: int | None, size: int) -> dict[str, Any]:
         return {
             "one": overview,
             "lines": [
-                (state, short_state(state), len(own), lane(axis, own))
+                (state, short_state(state.state), len(own), lane(axis, own))
                 for state in states
                 for own in (by_txid.get(state.txid, []),)
             ],
@@ -96,9 +96,9 @@ def read_topology(topology: str, last: int | None, size: int) -> dict[str, Any]:
         }
 
 
-def short_state(txid: TxidState) -> str:
+def short_state(state: str) -> str:
     """Return the state of a txid in one word: how often it was replayed is said elsewhere."""
-    return "replayed" if txid.state.startswith("replayed") else txid.state
+    return "replayed" if state.startswith("replayed") else state
 
 
 def read_states(topology: str) -> list[State]:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from typing import Any
 
 from reliability.core.texts import format_length
@@ -111,11 +112,12 @@ class Axis:
                 yield Tick(cut, format_length(_seconds(pause)), True)
             first = -(-int(begin.timestamp()) // step) * step
             for second in range(first, int(end.timestamp()) + 1, step):
-                at = self.at(datetime.fromtimestamp(second, timezone.utc))
+                moment = datetime.fromtimestamp(second, timezone.utc)
+                at = self.at(moment)
                 if at - last >= 100 / TICKS / 2 and at - last_cut >= CUT and at <= 96:
                     last = at
                     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%m-%d"
-                    yield Tick(at, f"{datetime.fromtimestamp(second, timezone.utc):{form}}")
+                    yield Tick(at, f"{moment:{form}}")
 
 
 def _joined(
@@ -160,11 +162,8 @@ def _end(row: Mapping[str, Any]) -> datetime:
 
 def lane(axis: Axis, attempts: Sequence[Mapping[str, Any]]) -> Lane:
     """Return the bars and marks of a txid."""
-    bars: list[Bar] = []
-    marks: list[Mark] = []
-    for row in attempts:
-        bars += _bars(axis, row)
-        marks += _marks(axis, row)
+    bars = chain.from_iterable(_bars(axis, row) for row in attempts)
+    marks = chain.from_iterable(_marks(axis, row) for row in attempts)
     return Lane(tuple(bars), tuple(marks))
 
 
@@ -196,9 +195,8 @@ def _marks(axis: Axis, row: Mapping[str, Any]) -> Iterator[Mark]:
         what = row["verdict"].lower()
         yield Mark(kind=what, at=axis.at(_end(row)), sign="∅", title=f"{name} {what}")
     elif row["change"] == "REPLAY":
-        yield Mark(
-            kind="replay", at=axis.at(row["committed_at"]), sign="↻", title=f"{name} replayed"
-        )
+        at = axis.at(row["committed_at"])
+        yield Mark(kind="replay", at=at, sign="↻", title=f"{name} replayed")
     if row["status"] in _ENDS:
         kind, sign = _ENDS[row["status"]]
         code = f", {row['reason_code']}" if row["reason_code"] else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.statement_key import TxidKey
+from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.attempt_report import (
     PHASES,
     AttemptReport,
@@ -16,7 +17,6 @@ from reliability.transaction.inspect.attempt_report import (
     outdated_code,
 )
 from reliability.transaction.inspect.story import story_of_txid, what_happened
-from reliability.transaction.inspect.txid_state import state_of
 from reliability_airflow.page.reading import last_txid, ledger, short_state
 from reliability_airflow.page.timeline import axis_of, lane
 
@@ -71,7 +71,6 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         story = story_of_txid(connection, topology, txid)
         with connection.transaction() as tx:
             last = last_txid(tx, topology)
-            now = state_of(tx, topology, txid)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
             key = TxidKey(topology, txid)
             quarantined = tx.all("quarantine_of_page", **key, most=QUARANTINED)
@@ -88,8 +87,9 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         ]
     axis, items = axis_of(rows), story["items"] or ()
     return {
-        "one": now,
-        "state": short_state(now),
+        "txid": txid,
+        "interval": interval_of(story),
+        "state": short_state(story["state"]),
         "story": story,
         "attempts": attempts,
         "earlier": len(rows) - len(shown),
