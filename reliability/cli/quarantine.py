@@ -103,7 +103,13 @@ def quarantine(
                 run = Replays(connection, topology, spark, selected)
                 request = run.request(reason=reason, is_dry_run=dry_run)
                 if not dry_run:
-                    _ask_to_correct(selected, edited, yes=yes)
+                    named = with_noun(format_txids(selected.txids))
+                    check_asked(
+                        f"Spark will process {selected} again; --dry-run shows first what would "
+                        "change.",
+                        f"Correct {len(edited):,} rows of {named}?",
+                        yes=yes,
+                    )
                 results = _correct(connection, run, request, edited)
                 document = {"topology": topology, "is_dry_run": dry_run, "replayed": results}
                 lines = _corrected(selected, edited, results, is_dry_run=dry_run)
@@ -155,11 +161,8 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
 
 
 def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
-    lines = file.read_text(encoding="utf-8-sig").split("\n")
-    return edited_rows(
-        rows,
-        {number: _parsed(line, number) for number, line in enumerate(lines, 1) if line.strip()},
-    )
+    lines = enumerate(file.read_text(encoding="utf-8-sig").split("\n"), 1)
+    return edited_rows(rows, {n: _parsed(line, n) for n, line in lines if line.strip()})
 
 
 def _parsed(line: str, number: int) -> dict[str, Any]:
@@ -175,22 +178,13 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
 def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str) -> None:
     if not txids or not reason:
         raise typer.BadParameter("forget needs TXIDS and --reason")
-    ended = {}
+    wanted = options.read_txids(txids)
     with connection.transaction() as tx:
-        for txid in options.read_txids(txids):
-            ended[txid] = end_corrections(tx, topology, txid, reason)
+        ended = {txid: end_corrections(tx, topology, txid, reason) for txid in wanted}
     changed = [txid for txid, count in ended.items() if count]
     say(f"{sum(ended.values()):,} corrections are taken back")
     if changed:
         say(f"Next: reliability replay {topology} {format_txids(changed)}")
-
-
-def _ask_to_correct(selected: Selected, rows: Sequence[EditedRow], *, yes: bool) -> None:
-    check_asked(
-        f"Spark will process {selected} again; --dry-run shows first what would change.",
-        f"Correct {len(rows):,} rows of {with_noun(format_txids(selected.txids))}?",
-        yes=yes,
-    )
 
 
 def _correct(
