@@ -35,7 +35,7 @@ from reliability.core.errors import (
 from reliability.core.txids import format_txids
 from reliability.deployment.settings import spark_history
 from reliability.transaction.inspect.explain import explain as explained
-from reliability.transaction.inspect.overview import for_a_person
+from reliability.transaction.inspect.overview import for_a_person, overviews
 from reliability_airflow.page import access, actions, reading
 from reliability_airflow.page.access import ReadableDags, User
 from reliability_airflow.page.rendering import page_of, render
@@ -75,10 +75,12 @@ def make_app() -> FastAPI:
 
 def topologies(request: Request, user: User, readable: ReadableDags) -> Response:
     """Show the position of every topology whose DAG's runs the user may read."""
-    overviews, others = reading.read_overviews(readable)
-    shown = [overview for overview in overviews if access.may_read_runs_of(user, overview.topology)]
-    others += len(overviews) - len(shown)
+    with reading.reading() as tx:
+        every = overviews(tx)
+    mine = [overview for overview in every if overview.topology in readable]
+    shown = [overview for overview in mine if access.may_read_runs_of(user, overview.topology)]
     notes = {overview.topology: list(for_a_person(overview)) for overview in shown}
+    others = len(every) - len(shown)
     return render(request, "topologies.html", overviews=shown, notes=notes, others=others)
 
 

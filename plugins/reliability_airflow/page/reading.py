@@ -18,7 +18,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.read_rows import difference_of, interval_of
 from reliability.transaction.emit.requests import check_committed
 from reliability.transaction.inspect.completeness import IntervalStatus, statuses
-from reliability.transaction.inspect.overview import Overview, overviews
+from reliability.transaction.inspect.overview import overviews
 from reliability.transaction.inspect.select import select_txids
 from reliability.transaction.inspect.txid_state import page_of_txids
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
@@ -50,17 +50,6 @@ def reading(topology: str = "") -> Iterator[DatabaseTransaction]:
     """Begin the transaction in which a page is read."""
     with ledger(topology) as connection, connection.transaction() as tx:
         yield tx
-
-
-# --- topologies ----------------------------------------------------------------------------------
-
-
-def read_overviews(names: set[str]) -> tuple[list[Overview], int]:
-    """Return the position of the topologies with these names, and how many others there are."""
-    with reading() as tx:
-        every = overviews(tx)
-    shown = [overview for overview in every if overview.topology in names]
-    return shown, len(every) - len(shown)
 
 
 # --- a topology ----------------------------------------------------------------------------------
