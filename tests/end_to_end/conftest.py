@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dev.demo.backfill import is_known
 from reliability.ledger.connection import LedgerConnection
-from tests.end_to_end.dates import Dates, publish, wait_for
+from tests.end_to_end.dates import Dag, Dates, publish
 from tests.end_to_end.users import USERS
 
 HERE = Path(__file__).parent
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
+#: Airflow is to notice at once what is otherwise noticed within 5 to 30 s.
+QUICK = {
+    "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
+    "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",  # a task that waits resumes after two
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+    # but what no test has written anew is not read again and again
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+}
 
 
 @pytest.fixture(scope="package")
@@ -46,33 +54,27 @@ def versions(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="package")
 def airflow(environment, dates_folder, versions):
-    """The environment with Airflow up and the example DAGs read."""
-    bundles = [
-        {"name": "examples", "classpath": LOCAL_BUNDLE, "kwargs": {}},
-        {
-            "name": "dates",
-            "classpath": LOCAL_BUNDLE,
-            "kwargs": {"path": str(dates_folder / "dags"), "refresh_interval": 2},
-        },
-        {
-            "name": "versioned",
-            "classpath": "tests.end_to_end.versioned.VersionedFolder",
-            "kwargs": {"folder": str(versions), "refresh_interval": 2},
-        },
-    ]
+    """The environment with Airflow up and the DAGs read."""
     lineage = {"type": "file", "log_file_path": str(dates_folder / "lineage"), "append": True}
     stand_in = {"deploy-mode": "client", "spark-binary": "spark3-submit"}
+    bundles = [
+        _bundle("examples", LOCAL_BUNDLE),
+        _bundle("dates", LOCAL_BUNDLE, path=str(dates_folder / "dags"), refresh_interval=1),
+        _bundle(
+            "versioned",
+            "tests.end_to_end.versioned.VersionedFolder",
+            folder=str(versions),
+            refresh_interval=1,
+        ),
+    ]
     environment.airflow_settings.update(
         {
+            **QUICK,
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW__CORE__AUTH_MANAGER": "tests.end_to_end.auth_manager.OneDagLess",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
                 f"{name}:{role}" for name, role in {"admin": "admin", **USERS}.items()
             ),
-            # what no test has written anew is not read again and again
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
-            # a file that a test writes anew is a new version at once, not after 30 s
-            "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
             "AIRFLOW_CONN_STAND_IN": json.dumps(
                 {"conn_type": "spark", "host": "local", "extra": stand_in}
             ),
@@ -83,10 +85,12 @@ def airflow(environment, dates_folder, versions):
         }
     )
     environment.up(lambda text: None)
-    for dag_id in ("cdnow_revenue", "global_count", "word_lengths"):
-        wait_for(partial(is_known, environment.api(), dag_id), dag_id, 120)
     yield environment
     environment.airflow.stop()  # idle it still takes an eighth of a core
+
+
+def _bundle(name: str, classpath: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "classpath": classpath, "kwargs": arguments}
 
 
 @pytest.fixture(scope="package")
@@ -99,5 +103,19 @@ def ledger(airflow):
 
 @pytest.fixture(scope="package")
 def dates(airflow, ledger, dates_folder) -> Dates:
-    """The topologies of `words.py`, by name."""
+    """Airflow with the DAGs of `words.py`."""
     return Dates(airflow=airflow, ledger=ledger, folder=dates_folder)
+
+
+@pytest.fixture(scope="package")
+def stories(request, dates) -> dict[tuple[Any, ...], Any]:
+    """What has set off the stories of this run's tests, and what came of that."""
+    marks = [mark for item in request.session.items for mark in item.iter_markers("story")]
+    return {begin: begin[0](dates, *begin[1:]) for begin in dict.fromkeys(m.args for m in marks)}
+
+
+@pytest.fixture
+def dag(request, stories) -> Dag:
+    """The DAG of the test's story."""
+    found: Dag = stories[request.node.get_closest_marker("story").args]
+    return found

@@ -1,14 +1,18 @@
-"""What the tests of dates do to a DAG of `words_dags.py`, and what they see of it."""
+"""What the tests do to a DAG of the topologies in `words.py`, and what they see of it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dev.demo.backfill import is_known
 from dev.services.airflow_api import AirflowApi
@@ -27,6 +31,12 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE
     wait_until(condition, what, seconds, every=LOOK_SECONDS)
 
 
+def pause(seconds: float) -> None:
+    """Let an outage or a stall last."""
+    ends = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > ends, "a while", seconds + PATIENCE)
+
+
 @dataclass(frozen=True)
 class Dates:
     """An Airflow that has read the DAGs."""
@@ -41,17 +51,10 @@ class Dates:
         wait_for(partial(is_known, dag.api, dag_id), dag_id)
         return dag
 
-    def command(self, *arguments: str) -> str:
-        """Run a command of Airflow's, and return what it says."""
-        done = subprocess.run(
-            arguments,
-            env=self.airflow.airflow_env(),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+    def deploy(self, name: str, call: str) -> None:
+        """Write the file of a DAG that changes: a call of `dag` or `dag_by_hand` in words.py."""
+        text = f"# Airflow reads this\nfrom tests.end_to_end import words\n\ndag = words.{call}\n"
+        (self.folder / "dags" / f"{name}.py").write_text(text)
 
     def reliability(self, *arguments: str, code: int = 0) -> str:
         """Run a verb of the command line's as an administrator of Airflow; return what it says."""
@@ -87,6 +90,21 @@ class Dag:
         path = self.folder / day / f"{file}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"word": list(words)}), path)
+
+    def read_as(self, **words: str) -> None:
+        """Deploy code that counts these words as others."""
+        (self.folder / "read_as.json").write_text(json.dumps(words))
+
+    def break_code(self) -> None:
+        """Deploy code that fails each attempt."""
+        (self.folder / "read_as.json").write_text("this is no JSON")
+
+    def hold(self) -> None:
+        """Keep each attempt from here on PROCESSING."""
+        (self.folder / "hold").touch()
+
+    def let_go(self) -> None:
+        (self.folder / "hold").unlink(missing_ok=True)
 
     def unpause(self) -> None:
         self.api.patch(self._path(), {"is_paused": False})
@@ -139,11 +157,14 @@ class Dag:
     def states(self, least: int = 1) -> list[str]:
         """Wait until so many runs are there and all have ended; return how."""
         wait_for(lambda: self._have_ended(least), f"{least} runs of {self.dag_id}")
+        return self.states_now()
+
+    def states_now(self) -> list[str]:
         return [run["state"] for run in self.runs().values()]
 
     def _have_ended(self, least: int) -> bool:
-        found = self.runs().values()
-        return len(found) >= least and all(run["state"] in ENDS for run in found)
+        found = self.states_now()
+        return len(found) >= least and set(found) <= {*ENDS}
 
     def wait_for_backfills(self) -> None:
         """Wait until Airflow has noticed that they are done, which it looks for every 30 s."""
@@ -158,40 +179,24 @@ class Dag:
         wait_for(lambda: self.runs()[run_id]["state"] in ENDS, run_id)
         return str(self.runs()[run_id]["state"])
 
-    def tasks(self, run_id: str) -> dict[tuple[str, int], str]:
-        """Return the states of a run's tasks, by task and map index."""
-        found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
-        return {(task["task_id"], task["map_index"]): task["state"] for task in found}
+    def tasks(self, run_id: str, what: str = "state") -> dict[tuple[str, int], Any]:
+        """Return the states of a run's tasks, by task and map index; or what else Airflow tells."""
+        path, found, page = self._path("dagRuns", run_id, "taskInstances"), list[Any](), 100
+        while len(found) % page == 0:
+            query = {"limit": page, "offset": len(found), "order_by": "id"}
+            if not (more := self.api.get(path, **query)["task_instances"]):
+                break
+            found += more
+        return {(task["task_id"], task["map_index"]): task[what] for task in found}
 
     def tries(self, run_id: str) -> dict[tuple[str, int], int]:
         """Return how many tries each of a run's tasks has had, by task and map index."""
-        found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
-        return {(task["task_id"], task["map_index"]): task["try_number"] for task in found}
-
-    def tasks_of_all_runs(self, task_id: str) -> list[str]:
-        """Return the states of one task in all runs."""
-        return [
-            state
-            for run_id in self.runs()
-            for (task, _), state in self.tasks(run_id).items()
-            if task == task_id
-        ]
+        return self.tasks(run_id, "try_number")
 
     def log(self, run_id: str, task: str = "emit", number: int = 1, **query: object) -> str:
         """Return the log of a task's try."""
         path = self._path("dagRuns", run_id, "taskInstances", task, "logs", str(number))
         return str(self.api.get(path, **query))
-
-    def bundle_version(self) -> str | None:
-        """Return the version of the DAG's code that Airflow has read last."""
-        version: str | None = self.api.get(self._path())["bundle_version"]
-        return version
-
-    def code(self, attempt: str) -> str:
-        """Return the digest of the code that an attempt ran."""
-        columns = "txid || ':' || attempt_id, code_digest"
-        digests: dict[str, str] = dict(self.ledger_rows(columns, "attempt_step", "1"))
-        return digests[attempt]
 
     def ledger_rows(self, columns: str, table: str, order: str) -> list[tuple[Any, ...]]:
         """Return columns of the topology's rows in a table of the ledger."""
@@ -217,14 +222,6 @@ class Dag:
         columns = "txid || ':' || attempt_id"
         return [name for (name,) in self.ledger_rows(columns, "commit_log", "commit_number")]
 
-    def differences(self) -> list[tuple[Any, ...]]:
-        """Return txid, attempt, and how many rows came, changed and went, of each change told."""
-        return self.ledger_rows(
-            "txid, attempt_id, rows_added, rows_changed, rows_removed",
-            "difference",
-            "difference_id",
-        )
-
     def noted(self) -> list[str]:
         """Return the txids that its unanchored task was called with."""
         file = self.folder / "noted"
@@ -236,6 +233,25 @@ class Dag:
 
     def _path(self, *parts: str) -> str:
         return "/".join(("/api/v2/dags", self.dag_id, *parts))
+
+
+def story(begin: Callable[..., Any], *given: str) -> pytest.MarkDecorator:
+    """Mark a test with what sets its DAG off, before any test runs: Airflow mostly waits.
+
+    :param given: what `begin` gets beside the `Dates`
+    """
+    return pytest.mark.story.with_args(begin, *given)
+
+
+def scheduled(dates: Dates, name: str, *files: str) -> Dag:
+    """Deliver files, such as `2026-01-01/a man dog`, and let the schedule run."""
+    dag = dates.dag(f"words_{name}")
+    for file in files:
+        place, *words = file.split()
+        day, name = place.split("/")
+        dag.deliver(day, *words, file=name)
+    dag.unpause()
+    return dag
 
 
 def publish(folder: Path, version: str, files: dict[str, str]) -> None:

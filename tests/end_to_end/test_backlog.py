@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.end_to_end.dates import wait_for
+from tests.end_to_end.dates import Dag, Dates, story, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 
+DAYS = [f"2026-01-{day:02}" for day in range(1, 5)]
 
-def test_a_late_file_and_a_clear_while_the_window_is_full(dates):
-    """R3: Airflow starts the tasks that a clear adds before those upstream of them."""
+
+def a_full_window(dates: Dates) -> Dag:
     dag = dates.dag("words_backlog")
     for file in ("a", "b"):
         dag.deliver("2026-01-01", "man", file=file)
     dag.deliver("2026-01-02", "broken", file="a")
     dag.deliver("2026-01-02", "dog", file="b")
     dag.unpause()
+    return dag
+
+
+@story(a_full_window)
+def test_a_late_file_and_a_clear_while_the_window_is_full(dag):
+    """R3: Airflow starts the tasks that a clear adds before those upstream of them."""
     assert dag.states(2) == ["success", "failed"]
     first, second = dag.runs()
     dag.deliver("2026-01-01", "ape", file="late")
@@ -37,22 +42,25 @@ def test_a_late_file_and_a_clear_while_the_window_is_full(dates):
         )
 
     wait_for(waits, "the late file to wait for the window")
-    (dag.folder / "read_as.json").write_text(json.dumps({"broken": "cat"}))
+    dag.read_as(broken="cat")
     dag.clear(second)
     assert dag.states(2) == ["success", "success"]
     assert dag.counted() == {"ape": 1, "cat": 1, "dog": 1, "man": 2}
     assert dag.commits()[-1] == "5:0"
 
 
-def test_the_emissions_of_a_backfill_follow_the_dates(dates):
-    """Otherwise a rollback to an interval would keep later ones and take back earlier ones."""
+def a_backfill(dates: Dates) -> Dag:
     dag = dates.dag("words_ordered")
-    days = [f"2026-01-{day:02}" for day in range(1, 5)]
-    for day in days:
+    for day in DAYS:
         dag.deliver(day, "man")
     dag.unpause()
-    dag.states()
-    dag.backfill(f"{days[0]}T00:00:00Z", f"{days[-1]}T00:00:00Z", max_active_runs=len(days))
-    wait_for(lambda: len(dag.txids()) == len(days), "all emissions")
-    assert [day for _, day in dag.txids()] == days
+    dag.backfill(f"{DAYS[0]}T00:00:00Z", f"{DAYS[-1]}T00:00:00Z", max_active_runs=len(DAYS))
+    return dag
+
+
+@story(a_backfill)
+def test_the_emissions_of_a_backfill_follow_the_dates(dag):
+    """Otherwise a rollback to an interval would keep later ones and take back earlier ones."""
+    wait_for(lambda: len(dag.txids()) == len(DAYS), "all emissions")
+    assert [day for _, day in dag.txids()] == DAYS
     dag.pause()

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from tests.end_to_end.dates import ENDS, Dag, wait_for
+from tests.end_to_end.dates import ENDS, Dag, Dates, story, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -20,76 +20,37 @@ DAY = {
     "data_interval_start": "2026-01-01T00:00:00Z",
     "data_interval_end": "2026-01-02T00:00:00Z",
 }
-WITH_RETRIES = """
-from datetime import datetime, timedelta, timezone
 
-from reliability_airflow import topology_dag
-from tests.end_to_end import words
 
-dag = topology_dag(
-    words.{name},
-    schedule="@daily",
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    end_date=datetime(2026, 1, 1, 12, tzinfo=timezone.utc),
-    catchup=False,  # so that the schedule makes no run
-    conn_id="stand_in",
-    default_args={{"retries": {retries}, "retry_delay": timedelta(seconds=1)}},
-    unanchored=[words.note],
-)
-"""
+def a_run(dates: Dates, name: str) -> Dag:
+    """Start a first run, with one file: one that fails, that works until it is let go, or ends."""
+    if name in ("lowered", "raised"):
+        deploy(dates, name, retries=2)
+    dag = dates.dag(f"words_{name}")
+    dag.deliver("2026-01-01", "man", "dog")
+    if name in ("red", "retried"):
+        dag.break_code()
+    if name == "overridden":
+        dag.hold()
+    dag.unpause()
+    trigger(dag)
+    return dag
 
 
 def deploy(dates, name, retries):
-    """Write a DAG's file, with so many retries; its runs are all made by hand."""
-    file = dates.folder / "dags" / f"{name}.py"
-    file.write_text(WITH_RETRIES.format(name=name, retries=retries))
-
-
-def retries_are(dag, retries):
-    """Say whether Airflow has read the DAG with so many retries."""
-    return dag.api.get(f"/api/v2/dags/{dag.dag_id}/tasks/emit")["retries"] == retries
+    """Write a DAG's file, with so many retries."""
+    dates.deploy(name, f"dag_by_hand({name!r}, {retries=})")
 
 
 def redeploy(dates, dag, retries):
     """Change a DAG's retries, and wait until Airflow has read that."""
     deploy(dates, dag.dag_id.removeprefix("words_"), retries)
-    wait_for(lambda: retries_are(dag, retries), f"{dag.dag_id} with {retries} retries")
+    emit = f"/api/v2/dags/{dag.dag_id}/tasks/emit"
+    wait_for(lambda: dag.api.get(emit)["retries"] == retries, f"{retries} retries")
 
 
-def trigger(dag, run_id="first"):
-    return dag.trigger(**DAY, dag_run_id=run_id)
-
-
-def read_as(dag, text):
-    (dag.folder / "read_as.json").write_text(text)
-
-
-@pytest.fixture(scope="package")
-def working(dates) -> dict[str, Dag]:
-    """DAGs whose first run still works."""
-    return set_off(dates, "retried", "overridden")
-
-
-@pytest.fixture(scope="package")
-def clears(dates) -> dict[str, Dag]:
-    """DAGs whose first run ends; all of them work at once."""
-    return set_off(dates, "lowered", "raised", "remade", "red")
-
-
-def set_off(dates, *names: str) -> dict[str, Dag]:
-    """Start a first run of each DAG, with one file."""
-    for name in names:
-        deploy(dates, name, retries={"red": 0, "retried": 99}.get(name, 2))
-    dags = {name: dates.dag(f"words_{name}") for name in names}
-    for name, dag in dags.items():
-        dag.deliver("2026-01-01", "man", "dog")
-        if name in ("red", "retried"):
-            read_as(dag, "this is no JSON")
-        if name == "overridden":
-            (dag.folder / "hold").touch()
-        dag.unpause()
-        trigger(dag)
-    return dags
+def trigger(dag):
+    dag.trigger(**DAY, dag_run_id="first")
 
 
 @pytest.fixture
@@ -109,12 +70,12 @@ def housekeeping(dates):
 
 
 @pytest.mark.slow
-def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clears, dates):
+@story(a_run, "lowered")
+def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(dag, dates):
     """max_tries was 2, and is 1 + 1."""
-    dag = clears["lowered"]
     assert dag.state("first") == "success"
     redeploy(dates, dag, retries=1)
-    read_as(dag, '{"man": "ape"}')
+    dag.read_as(man="ape")
     dag.clear("first")
     assert dag.states() == ["success"]
     assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
@@ -126,11 +87,11 @@ def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clear
 
 
 @pytest.mark.slow
-def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(clears):
-    dag = clears["remade"]
+@story(a_run, "remade")
+def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(dag):
     assert dag.state("first") == "success"
     dag.delete("first")
-    read_as(dag, '{"man": "ape"}')
+    dag.read_as(man="ape")
     trigger(dag)
     assert dag.state("first") == "success"
     assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
@@ -138,11 +99,11 @@ def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(clear
 
 
 @pytest.mark.slow
-def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears):
-    dag = clears["red"]
+@story(a_run, "red")
+def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(dag):
     assert dag.state("first") == "failed"
     dag.delete("first")
-    read_as(dag, "{}")
+    dag.read_as()
     trigger(dag)
     assert dag.state("first") == "success"
     assert dag.requests() == [(1, "first", "COMMIT", "CLOSED"), (1, "first", "COMMIT", "SATISFIED")]
@@ -150,37 +111,37 @@ def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears)
 
 
 @pytest.mark.slow
-def test_a_late_file_whose_run_fails_in_every_step_leaves_the_run_red_not_running(clears):
+@story(a_run, "red")
+def test_a_late_file_whose_run_fails_in_every_step_leaves_the_run_red_not_running(dag):
     """R3: commit[0] never becomes ready, so that Airflow makes no commit[1], but a close[1]."""
-    dag = clears["red"]
     dag.state("first")
     dag.deliver("2026-01-01", "ape", file="late")
-    read_as(dag, "this is no JSON")
+    dag.break_code()
     dag.clear("first")
     assert dag.state("first") == "failed"
     tasks = dag.tasks("first")
     assert tasks["transaction.close", 1] == "success"
     assert ("transaction.commit", 1) not in tasks
-    read_as(dag, "{}")
+    dag.read_as()
     dag.clear("first")
     assert dag.state("first") == "success"
     assert dag.counted() == {"ape": 1, "dog": 1, "man": 1}
 
 
-def test_a_retry_asks_for_nothing_new(working):
-    dag = working["retried"]
+@story(a_run, "retried")
+def test_a_retry_asks_for_nothing_new(dag):
     wait_for(lambda: "1:0" in dag.attempts(), "a first attempt")
     wait_for(lambda: dag.attempts()["1:0"] != "PROCESSING", "its end")
-    read_as(dag, "{}")
+    dag.read_as()
     assert dag.state("first") == "success"
     assert dag.requests() == [(1, "first", "COMMIT", "SATISFIED")]
     assert set(list(dag.attempts().values())[:-1]) <= {"FAILED", "FENCED"}
     assert list(dag.attempts().values())[-1] == "COMMITTED"
 
 
-def test_a_run_that_is_marked_success_while_it_works_is_red(working):
+@story(a_run, "overridden")
+def test_a_run_that_is_marked_success_while_it_works_is_red(dag):
     """G9: settle is a teardown, which no mark ends; it asks the ledger."""
-    dag = working["overridden"]
     wait_for(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt")
     dag.mark("first", "success")
     assert dag.state("first") == "failed"
@@ -189,9 +150,9 @@ def test_a_run_that_is_marked_success_while_it_works_is_red(working):
 
 
 @pytest.mark.slow
-def test_a_red_run_that_is_marked_success_is_told_and_cleared(working, dates, housekeeping):
+@story(a_run, "overridden")
+def test_a_red_run_that_is_marked_success_is_told_and_cleared(dag, dates, housekeeping):
     """G9: no task of it works any more, so that its colour does not come from the ledger."""
-    dag = working["overridden"]
     assert dag.state("first") == "failed"
     dag.mark("first", "success")
     assert dag.state("first") == "success"
@@ -200,7 +161,7 @@ def test_a_red_run_that_is_marked_success_is_told_and_cleared(working, dates, ho
         "UNSATISFIED"
     ]
     assert "run first of words_overridden: txid 1" in housekeeping("failed")
-    (dag.folder / "hold").unlink()
+    dag.let_go()
     dag.clear("first")
     assert dag.state("first") == "success"
     assert dag.counted() == {"dog": 1, "man": 1}
@@ -209,8 +170,8 @@ def test_a_red_run_that_is_marked_success_is_told_and_cleared(working, dates, ho
 
 
 @pytest.mark.slow
-def test_a_clear_with_more_retries_is_a_replay(clears, dates):
-    dag = clears["raised"]
+@story(a_run, "raised")
+def test_a_clear_with_more_retries_is_a_replay(dag, dates):
     assert dag.state("first") == "success"
     redeploy(dates, dag, retries=5)
     dag.clear("first")
@@ -219,16 +180,16 @@ def test_a_clear_with_more_retries_is_a_replay(clears, dates):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_marked_failed_is_done_by_a_clear(clears):
-    dag = clears["raised"]
+@story(a_run, "raised")
+def test_a_run_that_is_marked_failed_is_done_by_a_clear(dag):
     assert set(dag.states()) == {"success"}
-    (dag.folder / "hold").touch()
+    dag.hold()
     dag.clear("first")
     before = len(dag.attempts())
     wait_for(lambda: len(dag.attempts()) > before, "another attempt")
     dag.mark("first", "failed")
     assert dag.state("first") == "failed"  # settle says so
-    (dag.folder / "hold").unlink()
+    dag.let_go()
     assert "COMMITTED" not in list(dag.attempts().values())[before:]
     dag.clear("first")
     assert dag.state("first") == "success"

@@ -11,75 +11,81 @@ import json
 import pytest
 
 from dev.services.airflow_api import AirflowApiError
-from tests.end_to_end.dates import Dag, wait_for
+from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
 from tests.support.fix_postgres import rows
 
 pytestmark = pytest.mark.timeout(420)
 
 PROCESS = ("transaction.process", 0)
-RESHAPED = """
-from datetime import datetime, timezone
-
-from reliability_airflow import topology_dag
-from tests.end_to_end import words
-
-dag = topology_dag(
-    words.{name},
-    schedule="{schedule}",
-    start_date=datetime(2026, 3, 1, tzinfo=timezone.utc),
-    end_date=datetime(2026, {until}, tzinfo=timezone.utc),
-    conn_id="stand_in",
-)
-"""
 
 
-@pytest.fixture(scope="package")
-def stories(dates) -> dict[str, Dag]:
-    """The DAGs, delivered to and running."""
-    reshape(dates, "reshaped", "@monthly", "3, 1")
-    names = ("held", "early", "dry_run", "chosen", "reshaped")
-    dags = {name: dates.dag(f"words_{name}") for name in names}
-
-    held = dags["held"]
-    held.deliver("2026-01-01", "man", "dog", "man")
-    (held.folder / "hold").touch()
-
-    early = dags["early"]
-    early.deliver("2026-01-05", "man")
-    early.deliver("2026-01-10", "dog")
-    early.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
-
-    dags["dry_run"].deliver("2026-01-01", "man", "dog")
-
-    chosen = dags["chosen"]
-    chosen.deliver("2026-01-01", "man", file="a")
-    chosen.deliver("2026-01-01", "dog", file="b")
-    chosen.deliver("2026-01-02", "man")
-
-    for day, word in {"2026-03-01": "man", "2026-03-29": "dog", "2026-04-05": "ape"}.items():
-        dags["reshaped"].deliver(day, word)
-
-    for dag in dags.values():
-        dag.unpause()
-    return dags
+# --- what the stories begin with -----------------------------------------------------------------
 
 
-def reshape(dates, name, schedule, until):
+def held(dates: Dates) -> Dag:
+    dag = dates.dag("words_held")
+    dag.deliver("2026-01-01", "man", "dog", "man")
+    dag.hold()
+    dag.unpause()
+    return dag
+
+
+def placed(dates: Dates) -> Dag:
+    """Two runs by hand before the schedule makes any."""
+    dag = dates.dag("words_placed")
+    dag.trigger("2026-01-02T00:00:00Z")
+    dag.trigger(
+        "2026-01-01T12:00:00Z",
+        data_interval_start="2026-01-01T12:00:00Z",
+        data_interval_end="2126-01-01T00:00:00Z",
+    )
+    dag.unpause()
+    return dag
+
+
+def early(dates: Dates) -> Dag:
+    """A backfill from before the start date."""
+    dag = dates.dag("words_early")
+    dag.deliver("2026-01-05", "man")
+    dag.deliver("2026-01-10", "dog")
+    dag.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
+    dag.unpause()
+    return dag
+
+
+def truncated(dates: Dates) -> Dag:
+    dag = dates.dag("words_twice")
+    dag.deliver("2026-01-01", "man")
+    dag.deliver("2026-01-02")
+    (dag.folder / "2026-01-02" / "a.parquet").write_bytes(b"PAR1 truncated")
+    dag.unpause()
+    return dag
+
+
+def monthly(dates: Dates, name: str, *files: str) -> Dag:
+    """Have a DAG with a monthly schedule, whose only run is March's."""
+    reshape(dates, name, "@monthly", "(3, 1)")
+    return scheduled(dates, name, *files)
+
+
+def reshape(dates: Dates, name: str, schedule: str, until: str) -> None:
     """Write the file of a DAG whose schedule changes."""
-    file = dates.folder / "dags" / f"{name}.py"
-    file.write_text(RESHAPED.format(name=name, schedule=schedule, until=until))
+    dates.deploy(name, f"dag(words.{name}, (3, 1), {until}, {schedule=})")
+
+
+# --- the stories ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
-    dag = stories["held"]
+@story(held)
+def test_two_runs_of_one_interval_at_once_do_its_work_once(dag):
     wait_for(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt")
     # its logical date is no tick: it gets the last interval that was complete then
     by_hand = dag.trigger("2026-01-02T06:00:00Z")
     wait_for(lambda: dag.tasks(by_hand).get(PROCESS) == "deferred", "it to wait")
     # and Airflow leaves a run alone that works
     dag.backfill("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "completed")
-    (dag.folder / "hold").unlink()
+    dag.let_go()
     assert dag.states(3) == ["success"] * 3  # the schedule's second day has no files
     assert len(dag.runs()) == 3
     assert dag.txids() == [(1, "2026-01-01")]
@@ -92,9 +98,9 @@ def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
 
 
 @pytest.mark.slow
-def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_new(stories):
-    dag = stories["held"]
-    (dag.folder / "hold").unlink(missing_ok=True)
+@story(held)
+def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_new(dag):
+    dag.let_go()
     dag.states(2)
     before = len(dag.requests())
     dag.deliver("2026-01-01", "ape", file="late")
@@ -108,15 +114,15 @@ def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_n
     assert dag.counted() == {"ape": 1, "dog": 1, "man": 2}
 
 
-def test_a_logical_date_that_has_a_run_is_refused_by_airflow(stories):
-    dag = stories["held"]
+@story(held)
+def test_a_logical_date_that_has_a_run_is_refused_by_airflow(dag):
     wait_for(lambda: len(dag.runs()) >= 2, "the scheduled runs")
     with pytest.raises(AirflowApiError, match="409"):
         dag.trigger("2026-01-01T00:00:00Z")
 
 
-def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(stories):
-    dag = stories["held"]
+@story(held)
+def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(dag):
     for logical_date in ("2025-12-24T06:00:00Z", "2026-01-04T06:00:00Z"):
         run_id = dag.trigger(logical_date)
         assert dag.state(run_id) == "success"
@@ -124,15 +130,8 @@ def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task
 
 
 @pytest.mark.slow
-def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(dates):
-    dag = dates.dag("words_placed")  # two runs by hand before the schedule makes any
-    dag.trigger("2026-01-02T00:00:00Z")
-    dag.trigger(
-        "2026-01-01T12:00:00Z",
-        data_interval_start="2026-01-01T12:00:00Z",
-        data_interval_end="2126-01-01T00:00:00Z",
-    )
-    dag.unpause()
+@story(placed)
+def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(dates, dag):
     assert dag.states(3) == ["success", "failed", "failed"]
     _, too_early, in_its_place = dag.runs()
     log = dag.log(in_its_place)
@@ -150,10 +149,10 @@ def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(dates):
     assert list(dag.runs().values())[-1]["data_interval_start"][:10] == "2026-01-02"
 
 
-def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, stories):
-    dag = stories["reshaped"]
+@story(monthly, "reshaped", "2026-03-01/a man", "2026-03-29/a dog", "2026-04-05/a ape")
+def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, dag):
     assert dag.states() == ["success"]
-    reshape(dates, "reshaped", "@weekly", "4, 5")
+    reshape(dates, "reshaped", "@weekly", "(4, 5)")
     assert dag.states(3) == ["success", "failed", "success"]
     month, overlapping, _ = dag.runs()
     log = dag.log(overlapping)
@@ -169,8 +168,8 @@ def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, st
     assert dag.counted() == {"ape": 1, "man": 1}
 
 
-def test_a_backfill_before_the_start_date_while_the_schedule_runs(stories):
-    dag = stories["early"]
+@story(early)
+def test_a_backfill_before_the_start_date_while_the_schedule_runs(dag):
     assert dag.states(4) == ["success"] * 4
     kinds = [run["run_type"] for run in dag.runs().values()]
     assert kinds == ["backfill", "backfill", "scheduled", "scheduled"]
@@ -180,25 +179,26 @@ def test_a_backfill_before_the_start_date_while_the_schedule_runs(stories):
     assert dag.counted() == {"dog": 1, "man": 1}
 
 
-def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing(stories):
-    dag = stories["dry_run"]
+@story(scheduled, "dry_run", "2026-01-01/a man dog")
+def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing(dag):
     assert dag.states() == ["success"]
-    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    dag.read_as(man="ape")
     day = "2026-01-01T00:00:00Z"
     dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
     assert dag.states() == ["success"]
     assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "DRY_RUN"}
     assert dag.counted() == {"dog": 1, "man": 1}
-    assert dag.differences() == [(1, 1, 1, 0, 1)]
+    told = "txid, attempt_id, rows_added, rows_changed, rows_removed"
+    assert dag.ledger_rows(told, "difference", "difference_id") == [(1, 1, 1, 0, 1)]
 
 
-def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(dates, stories):
+@story(scheduled, "chosen", "2026-01-01/a man", "2026-01-01/b dog", "2026-01-02/a man")
+def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(dates, dag):
     """E9: a scheduled run keeps its conf, and files that came late are left to it."""
-    dag = stories["chosen"]
     assert dag.states(2) == ["success"] * 2
     assert sorted(dag.attempts()) == ["1:0", "2:0", "3:0"]
     [second] = [txid for txid, day in dag.txids() if day == "2026-01-02"]
-    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    dag.read_as(man="ape")
     dag.deliver("2026-01-02", "cat", file="late")
     wanted = {"replay": str(second), "reason": "it was an ape"}
 
@@ -246,11 +246,8 @@ def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(da
 
 
 @pytest.mark.slow
-def test_a_run_or_one_of_its_transactions_that_is_cleared_is_replayed(dates):
-    dag = dates.dag("words_cleared")
-    dag.deliver("2026-01-01", "man", file="a")
-    dag.deliver("2026-01-01", "dog", file="b")
-    dag.unpause()
+@story(scheduled, "cleared", "2026-01-01/a man", "2026-01-01/b dog")
+def test_a_run_or_one_of_its_transactions_that_is_cleared_is_replayed(dates, dag):
     assert dag.states() == ["success"]
     (run_id,) = dag.runs()
     dag.clear_tasks(run_id, ("transaction.process", 1), ("transaction.commit", 1))
@@ -263,17 +260,11 @@ def test_a_run_or_one_of_its_transactions_that_is_cleared_is_replayed(dates):
 
 
 @pytest.mark.slow
-def test_backfills_one_after_the_other(dates):
-    dag = dates.dag("words_twice")
+@story(truncated)
+def test_backfills_one_after_the_other(dates, dag):
     first, second = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-    dag.deliver("2026-01-01", "man")
-    dag.deliver("2026-01-02", "dog")
-    broken = dag.folder / "2026-01-02" / "a.parquet"
-    whole = broken.read_bytes()
-    broken.write_bytes(whole[:-4])
-    dag.unpause()
     assert dag.states(2) == ["success", "failed"]
-    broken.write_bytes(whole)
+    dag.deliver("2026-01-02", "dog")
 
     dag.backfill("2025-12-31T00:00:00Z", second, "failed")  # the red one, and what is missing
     assert dag.states(3) == ["success"] * 3
@@ -296,14 +287,12 @@ def test_backfills_one_after_the_other(dates):
 
 
 @pytest.mark.slow
-def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dates):
-    dag = dates.dag("words_told")
+@story(scheduled, "told", "2026-01-01/a man")
+def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dates, dag):
     day = "2026-01-01T00:00:00Z"
-    dag.deliver("2026-01-01", "man")
-    dag.unpause()
     assert dag.states(2) == ["success"] * 2
     scheduled, _ = dag.runs()
-    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    dag.read_as(man="ape")
     # a run of its own, by hand, leaves the scheduled one as it is
     dag.trigger("2026-01-02T06:00:00Z", conf={"dry_run": True})
     assert dag.states(3) == ["success"] * 3
@@ -329,9 +318,8 @@ def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dat
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_what_was_never_emitted_is_red(dates):
-    dag = dates.dag("words_told")
-    dag.unpause()
+@story(scheduled, "told", "2026-01-01/a man")
+def test_a_dry_run_of_what_was_never_emitted_is_red(dates, dag):
     dag.states(2)
     december = {
         "data_interval_start": "2025-12-24T00:00:00Z",
@@ -343,14 +331,10 @@ def test_a_dry_run_of_what_was_never_emitted_is_red(dates):
 
 
 @pytest.mark.slow
-def test_days_between_two_schedules_are_read_by_naming_their_interval(dates):
-    reshape(dates, "between", "@monthly", "3, 1")
-    dag = dates.dag("words_between")
-    dag.deliver("2026-03-01", "man")
-    dag.deliver("2026-04-01", "dog")
-    dag.unpause()
+@story(monthly, "between", "2026-03-01/a man", "2026-04-01/a dog")
+def test_days_between_two_schedules_are_read_by_naming_their_interval(dates, dag):
     assert dag.states() == ["success"]
-    reshape(dates, "between", "@weekly", "4, 12")
+    reshape(dates, "between", "@weekly", "(4, 12)")
     assert dag.states(4) == ["success", "failed", "success", "success"]
     run_id = dag.trigger(
         "2026-04-01T00:00:00Z",
@@ -362,14 +346,10 @@ def test_days_between_two_schedules_are_read_by_naming_their_interval(dates):
 
 
 @pytest.mark.slow
-def test_a_schedule_that_shares_a_tick_with_the_one_before_goes_on_there(dates):
-    reshape(dates, "joined", "@monthly", "3, 1")
-    dag = dates.dag("words_joined")
-    for day, word in {"2026-03-01": "man", "2026-03-15": "dog", "2026-04-01": "ape"}.items():
-        dag.deliver(day, word)
-    dag.unpause()
+@story(monthly, "joined", "2026-03-01/a man", "2026-03-15/a dog", "2026-04-01/a ape")
+def test_a_schedule_that_shares_a_tick_with_the_one_before_goes_on_there(dates, dag):
     assert dag.states() == ["success"]
-    reshape(dates, "joined", "@daily", "4, 1")
+    reshape(dates, "joined", "@daily", "(4, 1)")
     assert dag.states(2) == ["success"] * 2
     assert dag.txids() == [(1, "2026-03-01"), (2, "2026-04-01")]
     dag.backfill("2026-03-15T00:00:00Z", "2026-03-15T00:00:00Z")
@@ -380,10 +360,9 @@ def test_a_schedule_that_shares_a_tick_with_the_one_before_goes_on_there(dates):
 
 
 @pytest.mark.slow
-def test_a_run_by_hand_of_the_future_holds_a_place_without_a_task_until_then(dates):
-    dag = dates.dag("words_cleared")  # two runs at a time
-    dag.unpause()
-    dag.states()
+@story(scheduled, "cleared", "2026-01-01/a man", "2026-01-01/b dog")
+def test_a_run_by_hand_of_the_future_holds_a_place_without_a_task_until_then(dates, dag):
+    dag.states()  # two runs at a time
     future = [dag.trigger(f"2126-01-0{day}T06:00:00Z") for day in (1, 2, 3)]
 
     def running():

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.end_to_end.dates import scheduled, story
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 
-def test_a_run_is_told_with_its_attempt_its_sources_and_its_tables(dates):
+@story(scheduled, "traced", "2026-01-01/a man dog man")
+def test_a_run_is_told_with_its_attempt_its_sources_and_its_tables(dates, dag):
     """Events come from the worker, with the facets and datasets that docs/monitoring.md names."""
-    dag = dates.dag("words_traced")
-    dag.deliver("2026-01-01", "man", "dog", "man")
-    dag.unpause()
     assert dag.states() == ["success"]
 
     told = events(dates.folder / "lineage")

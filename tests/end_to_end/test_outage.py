@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
-from dev.services.processes import stop_all, wait_until
-from tests.end_to_end.dates import PATIENCE, wait_for
+from dev.services.processes import stop_all
+from tests.end_to_end.dates import Dag, pause, wait_for
 from tests.support.fix_postgres import run_as_admin
 
 pytestmark = pytest.mark.timeout(1500)
@@ -46,15 +45,15 @@ def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, aw
     for file in ("a", "b"):
         working.deliver("2026-01-01", "man", "dog", file=file)
     emitting.deliver("2026-01-01", "ape")
-    (working.folder / "hold").touch()
+    working.hold()
     working.unpause()
     wait_for(lambda: "1:0" in working.attempts(), "an attempt")
     (run_id,) = working.runs()
     commit = ("transaction.commit", 0)
     with ledger_away(ledger):
-        (working.folder / "hold").unlink()
+        working.let_go()
         emitting.unpause()
-        wait_for(lambda: "deferred" in emitting.tasks_of_all_runs("emit"), "emit")
+        wait_for(lambda: emits(emitting) == "deferred", "emit")
         pause(away_seconds)
     assert working.states() == emitting.states() == ["success"]
     assert working.counted() == {"dog": 2, "man": 2}
@@ -67,10 +66,10 @@ def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, aw
     assert set(emitting.tries(late).values()) == {1}
 
 
-def pause(seconds: float) -> None:
-    """Let an outage last."""
-    started = time.monotonic()
-    wait_until(lambda: time.monotonic() - started > seconds, "a while", seconds + PATIENCE)
+def emits(dag: Dag) -> str | None:
+    """Return how the emission of the only run stands."""
+    [*run_ids] = dag.runs()
+    return dag.tasks(run_ids[0]).get(("emit", -1)) if run_ids else None
 
 
 @pytest.mark.slow
@@ -82,14 +81,14 @@ def test_ten_minutes_without_airflow_s_api_cost_the_runs_that_work_and_a_clear_m
     for dag in (processed, working):
         for file in ("a", "b"):
             dag.deliver("2026-01-01", "man", "dog", file=file)
-        (dag.folder / "hold").touch()
+        dag.hold()
         dag.unpause()
         wait_for(partial(has_attempt, dag), "an attempt")
     stop_all([airflow.airflow.background("api-server")], 1)
-    (processed.folder / "hold").unlink()
+    processed.let_go()
     pause(TEN_MINUTES)
     airflow.up(lambda text: None)
-    (working.folder / "hold").unlink()
+    working.let_go()
     for dag in (processed, working):
         assert dag.states() == ["failed"]
         assert dag.counted() == {}

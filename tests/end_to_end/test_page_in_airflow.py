@@ -9,10 +9,8 @@ import urllib.request
 import pytest
 
 from dev.services.airflow_api import AirflowApi
-from tests.end_to_end.dates import Dag, wait_for
+from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
 from tests.end_to_end.users import SECRET
-
-pytestmark = pytest.mark.timeout(420)
 
 PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
 WORDS = {"2026-01-01": ["man", "dog"], "2026-01-02": ["man"], "2026-01-03": ["ape", "man"]}
@@ -20,13 +18,17 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 FROM_THE_PAGE = {"X-Reliability": "page"}
 
 
+def three_days(dates: Dates) -> Dag:
+    return scheduled(dates, "paged", *(f"{day}/a {' '.join(of)}" for day, of in WORDS.items()))
+
+
+pytestmark = [pytest.mark.timeout(420), story(three_days)]
+
+
 @pytest.fixture(scope="module")
-def dag(dates) -> Dag:
+def dag(stories) -> Dag:
     """A topology with three days committed."""
-    dag: Dag = dates.dag(SECRET)
-    for day, words in WORDS.items():
-        dag.deliver(day, *words)
-    dag.unpause()
+    dag: Dag = stories[three_days,]
     assert dag.states(3) == ["success"] * 3
     return dag
 
@@ -190,7 +192,7 @@ def test_a_replay_is_tried_and_then_done(page, airflow, dag):
     """The dry run shows the difference; the replay swaps the contribution, in Airflow's runs."""
     before = dag.counted()
     dogs = next(txid for txid, _ in dag.txids() if "dog" in words_of(dag, txid))
-    (dag.folder / "read_as.json").write_text(json.dumps({"dog": "cat"}))
+    dag.read_as(dog="cat")
     open_page(page, airflow, f"/txids/{dogs}")
     in_dialog(page, "Replay…", "dogs were cats", "Try it first")
     page.get_by_role("heading", name="What it would change").wait_for(timeout=120_000)

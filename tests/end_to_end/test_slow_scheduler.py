@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from dev.services.processes import wait_until
-from tests.end_to_end.dates import ENDS, PATIENCE, wait_for
+from tests.end_to_end.dates import ENDS, PATIENCE, pause, wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
 STALL_SECONDS = 8
-PAGE = 100
 
 
 @contextmanager
@@ -35,19 +32,11 @@ def stopped(airflow) -> Iterator[None]:
         scheduler.resume()
 
 
-def tasks_of(dag, run_id):
-    """Return all task instances of a run."""
-    path = f"/api/v2/dags/{dag.dag_id}/dagRuns/{run_id}/taskInstances"
-    found: list[dict[str, Any]] = []
-    while True:
-        page = dag.api.get(path, limit=PAGE, offset=len(found), order_by="id")["task_instances"]
-        found += page
-        if len(page) < PAGE:
-            return found
-
-
-def states_of(dag, run_id):
-    return {task["state"] for task in tasks_of(dag, run_id)}
+def deferring(dates, dag_id):
+    """Run tasks that only defer and resume."""
+    dag = dates.dag(dag_id)
+    dag.unpause()
+    return dag, dag.trigger(None)
 
 
 def mismatches(dag):
@@ -56,30 +45,22 @@ def mismatches(dag):
     return found["event_logs"]
 
 
-def pause(seconds: float) -> None:
-    """Let a stall last."""
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > seconds, "a while", seconds + PATIENCE)
-
-
 def test_no_task_resumes_while_the_scheduler_stands_still(dates, airflow):
     """Without a wait for the scheduler, each of these tasks is ended by its own first stretch."""
-    dag = dates.dag("defer_8")
-    dag.unpause()
-    run_id = dag.trigger(None)
-    wait_until(lambda: "deferred" in states_of(dag, run_id), "a deferred task", PATIENCE, every=0.1)
+    dag, run_id = deferring(dates, "defer_8")
+    wait_until(
+        lambda: "deferred" in dag.tasks(run_id).values(), "a deferred task", PATIENCE, every=0.1
+    )
     with stopped(airflow):
         pause(STALL_SECONDS)
     assert dag.state(run_id) == "success"
-    assert {task["try_number"] for task in tasks_of(dag, run_id)} == {1}
+    assert set(dag.tries(run_id).values()) == {1}
     assert mismatches(dag) == []
 
 
 @pytest.mark.slow
 def test_three_hundred_tasks_defer_and_resume_beside_a_scheduler_that_stalls(dates, airflow):
-    dag = dates.dag("defer_300")
-    dag.unpause()
-    run_id = dag.trigger(None)
+    dag, run_id = deferring(dates, "defer_300")
     over, drawn = threading.Event(), random.Random(20261123)
 
     def stall() -> None:
@@ -94,6 +75,6 @@ def test_three_hundred_tasks_defer_and_resume_beside_a_scheduler_that_stalls(dat
     finally:
         over.set()
         stalling.join()
-    tasks = tasks_of(dag, run_id)
-    assert [(t["state"], t["try_number"]) for t in tasks] == [("success", 1)] * 300
+    assert list(dag.tasks(run_id).values()) == ["success"] * 300
+    assert list(dag.tries(run_id).values()) == [1] * 300
     assert mismatches(dag) == []

@@ -1,4 +1,4 @@
-"""Topologies for tests of Airflow's dates: a folder of Parquet files a day, its words counted.
+"""Topologies for tests of Airflow: a folder of Parquet files a day, its words counted.
 
 `DATES_FOLDER` is the tests' own; spark-submit's stand-in (`stand_in.py`) processes them. The word
 `broken` fails an attempt, unless it is counted as another.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ from reliability import Count, FileSpout, State, Topology
 
 BROKEN = "broken"
 FOLDER = os.environ.get("DATES_FOLDER", "dates")
+NAMES = (
+    *("backlog", "before_api", "between", "blocked", "chosen", "cleared", "crowded", "dry_run"),
+    *("early", "held", "joined", "late", "late_long", "lowered", "ordered", "outage"),
+    *("outage_long", "overridden", "paged", "placed", "raised", "red", "remade", "reshaped"),
+    *("retried", "told", "traced", "twice", "without_api"),
+)
 
 
 def words(name: str, module: str = __name__) -> Topology:
@@ -55,32 +62,44 @@ def note(topology: str, txid: int) -> None:
         file.write(f"{txid}\n")
 
 
-held = words("words_held")
-placed = words("words_placed")
-early = words("words_early")
-dry_run = words("words_dry_run")
-chosen = words("words_chosen")
-reshaped = words("words_reshaped")
-cleared = words("words_cleared")
-twice = words("words_twice")
-told = words("words_told")
-between = words("words_between")
-joined = words("words_joined")
-outage = words("words_outage")
-late = words("words_late")
-outage_long = words("words_outage_long")
-late_long = words("words_late_long")
-without_api = words("words_without_api")
-before_api = words("words_before_api")
-backlog = words("words_backlog")
-ordered = words("words_ordered")
-lowered = words("words_lowered")
-raised = words("words_raised")
-remade = words("words_remade")
-red = words("words_red")
-retried = words("words_retried")
-overridden = words("words_overridden")
-blocked = words("words_blocked")
-crowded = words("words_crowded")
-paged = words("words_paged")
-traced = words("words_traced")
+TOPOLOGIES = {name: words(f"words_{name}") for name in NAMES}
+globals().update(TOPOLOGIES)  # where the stand-in finds them
+
+
+Day = tuple[int, int]
+
+
+def dag(
+    topology: Topology,
+    first: Day,
+    last: Day,
+    *,
+    schedule: str = "@daily",
+    retries: int | None = None,
+    **arguments: Any,
+) -> Any:
+    """Make a DAG whose schedule runs from a month and day of 2026 to another one.
+
+    :param retries: a second after the try before; by default they are topology_dag's
+    """
+    from reliability_airflow import topology_dag
+
+    start, end = (datetime(2026, *day, tzinfo=timezone.utc) for day in (first, last))
+    if retries is not None:
+        retried = {"retries": retries, "retry_delay": timedelta(seconds=1)}
+        arguments["default_args"] = retried
+    return topology_dag(
+        topology,
+        schedule=schedule,
+        start_date=start,
+        end_date=end + timedelta(hours=12),
+        conn_id="stand_in",
+        **arguments,
+    )
+
+
+def dag_by_hand(name: str, *, retries: int, **arguments: Any) -> Any:
+    """Make a DAG whose schedule makes no run, and whose runs have side work."""
+    days: tuple[Day, Day] = ((1, 1), (1, 6))
+    own = {"catchup": False, "unanchored": [note], **arguments}
+    return dag(TOPOLOGIES[name], *days, retries=retries, **own)
