@@ -8,45 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from reliability import Count, MemorySpout, State, Topology
+from reliability import MemorySpout
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
-from reliability.states.kinds import stored_state
 from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     new_write_id,
     read_batch_meta,
 )
-from tests.conformance.bench import Bench, never, stage, staged_row
+from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
+from tests.conformance.counting import CountingWindow
 from tests.conformance.vectors import Vector
 
 
-class Accumulators:
+class Accumulators(CountingWindow):
     """Attempts that stage rows one by one, in the transactions of Spark tasks."""
 
     def __init__(self, bench: Bench, named: Iterable[tuple[int, int]]) -> None:
         """Make a topology for these attempts; their numbers may start at 1."""
-        self.name = bench.name()
         self.first: dict[int, int] = {}
         for txid, number in named:
             self.first[txid] = min(number, self.first.get(txid, number))
         txids = max(self.first)
         spout = MemorySpout({"n": "bigint"}, [list(range(txids))], take=1)
-        self.state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{self.name}_n")
-        self.topology = Topology(
-            self.name,
-            spout=spout,
-            process=never,
-            states=[self.state],
-            max_spout_pending=txids,
-        )
-        self.tables = stored_state(self.name, self.state)
-        self.bench = bench
-        self.pipeline = bench.pipeline(self.topology)
-        self.connection = self.pipeline.runner.connection
+        super().__init__(bench, spout, txids)
         self.pipeline.emit(None)
-        self.grants: dict[str, Grant] = {}
+        self.granted: dict[str, Grant] = {}
         self.write_ids: dict[str, str] = {}
         self.partitions: dict[str, int] = {}
 
@@ -54,25 +42,23 @@ class Accumulators:
         """Grant attempts of the txid until there is one for each number."""
         txid, number = map(int, attempt.split(":"))
         for one in range(self.first[txid], number + 1):
-            if (name := f"{txid}:{one}") not in self.grants:
+            if (name := f"{txid}:{one}") not in self.granted:
                 work = self.pipeline.work()
                 request_id = self.pipeline.request(txid, work.task)
                 assert self.pipeline.runner.begin(txid, request_id, work)
-                self.grants[name] = self.pipeline.begin(txid)
+                self.granted[name] = self.pipeline.begin(txid)
                 self.write_ids[name], self.partitions[name] = new_write_id(), 0
 
     def execute(self, attempt: str) -> bool:
         """Stage a row of an attempt; say whether it counts."""
-        if attempt not in self.grants:
+        if attempt not in self.granted:
             self.begin(attempt)
-        grant, partition = self.grants[attempt], self.partitions[attempt]
+        grant, partition = self.granted[attempt], self.partitions[attempt]
         emitted = read_batch_meta(self.connection, grant).emitted
         # one tuple that fans out: its share is whole in the first row
         x, n = (emitted.xor, emitted.count) if partition == 0 else (0, 0)
-        row = staged_row(self.tables, grant, x=x, n=n)
         try:
-            write_id = self.write_ids[attempt]
-            stage(self.connection, self.tables, grant, partition, [row], write_id=write_id)
+            self.stage(grant, x=x, n=n, partition=partition, write_id=self.write_ids[attempt])
         except AttemptFenced:
             return False
         self.partitions[attempt] += 1
@@ -80,7 +66,7 @@ class Accumulators:
 
     def finish(self, attempt: str) -> int | None:
         """Seal; return how many rows the attempt has, None if it cannot be sealed."""
-        grant = self.grants[attempt]
+        grant = self.granted[attempt]
         try:
             declare_partitions(self.connection, grant, self.state.name, self.partitions[attempt])
             self.pipeline.seal(grant)
@@ -119,7 +105,7 @@ def _is_old(played: Accumulators, attempt: str) -> bool:
     txid, number = map(int, attempt.split(":"))
     return any(
         int(other.split(":")[0]) == txid and int(other.split(":")[1]) > number
-        for other in played.grants
+        for other in played.granted
     )
 
 

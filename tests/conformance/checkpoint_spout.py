@@ -29,7 +29,6 @@ from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,
     run_in,
-    shift_for,
     two_databases,
     word_of,
 )
@@ -48,7 +47,7 @@ class Played:
         before = initial["txid"] - (initial["state"] != Phase.COMMITTED.value)
         saved = [step["expect"]["saved"]["txid"] for step in steps if "saved" in step["expect"]]
         named = [step["txid"] for step in steps if "txid" in step]
-        self.shift = shift_for([before, *saved, *named])
+        self.shift = -min([before, *saved, *named])
         self.staged = two_databases(bench, commit_number=before + self.shift)
         self.at_once = vector.data.get("interval_elapsed_always", True)
         if not self.at_once:

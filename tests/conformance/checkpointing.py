@@ -6,8 +6,9 @@ the vector is 0: a topology that has had as many replays as it takes to be there
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
+
+from psycopg2.sql import SQL
 
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction, Message
@@ -28,11 +29,6 @@ def word_of(action: CheckpointAction) -> str:
     return action.value.replace("_", "")
 
 
-def shift_for(txids: Iterable[int]) -> int:
-    """Return what makes commit numbers of a vector's txids."""
-    return -min(txids)
-
-
 def two_databases(bench: Bench, *, commit_number: int, kind: type[Staged] = Staged) -> Staged:
     """Return a topology with a state here and one elsewhere, both at a commit number."""
     staged = kind(bench.new_door(), bench.name(), [ELSEWHERE])
@@ -50,16 +46,8 @@ def two_databases(bench: Bench, *, commit_number: int, kind: type[Staged] = Stag
     return staged
 
 
-def participant(staged: Staged) -> Participant:
-    """Return the database that only takes part."""
-    [one] = staged.participants
-    return Participant(one, staged.topology)
-
-
 def run_in(staged: Staged, database: str, statement: str, **parameters: Any) -> None:
     """Do what no op of the product does: reach a commit number, break something."""
-    from psycopg2.sql import SQL
-
     with staged.participants.connection_of(database).transaction() as tx:
         tx.run(SQL(statement), **parameters)
 
@@ -83,7 +71,8 @@ class Member:
     ) -> None:
         self.shift = shift
         self.staged = two_databases(bench, commit_number=commit_number, kind=kind)
-        self.participant = participant(self.staged)
+        [elsewhere] = self.staged.participants
+        self.participant = Participant(elsewhere, self.staged.topology)
         self.next_txid = 1
         self.grant: Grant | None = None
 

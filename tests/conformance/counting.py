@@ -51,12 +51,19 @@ class CountingWindow(Window):
 
     # --- messages about an attempt ---------------------------------------------------------------
 
+    def stage(
+        self, grant: Grant, *, x: int, n: int, partition: int = 0, write_id: str = ""
+    ) -> None:
+        """Stage a row, in the transaction of a Spark task of the attempt's."""
+        row = staged_row(self.tables, grant, x=x, n=n)
+        write_id = write_id or new_write_id()
+        stage(self.connection, self.tables, grant, partition, [row], write_id=write_id)
+
     def ack_processing(self, attempt: Attempt) -> None:
         """Stage the attempt's row, end its step and seal it."""
         grant = self.grants[attempt]
         emitted = read_batch_meta(self.connection, grant).emitted
-        row = staged_row(self.tables, grant, x=emitted.xor, n=emitted.count)
-        stage(self.connection, self.tables, grant, 0, [row], write_id=new_write_id())
+        self.stage(grant, x=emitted.xor, n=emitted.count)
         declare_partitions(self.connection, grant, self.tables.state.name, 1)
         self.pipeline.seal(grant)
 
@@ -70,10 +77,9 @@ class CountingWindow(Window):
         """Let what is no live attempt stage a row and seal; None for one that never was."""
         before = self.look()
         grant = self.grant_of(attempt)
-        row = staged_row(self.tables, grant, x=1, n=1)
         fenced = False
         try:
-            stage(self.connection, self.tables, grant, 0, [row], write_id=new_write_id())
+            self.stage(grant, x=1, n=1)
         except AttemptFenced:
             fenced = True
         with suppress(ReliabilityError):

@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from psycopg2.sql import SQL, Identifier, Placeholder
-
 from reliability import State, Upsert
-from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import AttemptIncomplete, UnexpectedAnswer
 from reliability.transaction.commit.apply import RefusedPlan
 from reliability.transaction.commit.committer import _refuse
 from reliability.transaction.process.attempt_messages import end_attempt
 from tests.conformance.bench import ELSEWHERE, Bench
-from tests.conformance.checkpointing import Member, shift_for
+from tests.conformance.checkpointing import Member
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.vectors import Vector
 from tests.support.fix_postgres import rows
@@ -41,30 +38,13 @@ class KeyValues(Staged):
             table=f"{self.topology}_{name}",
         )
 
-    def put(self, grant: Grant, values: Mapping[str, str], at: int) -> None:
-        """Stage values in the database elsewhere, as the attempt's whole contribution."""
-        for database, tables in self.tables().items():
-            columns = tables.contribution_columns()
-            insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
-                tables.contribution,
-                SQL(", ").join(map(Identifier, columns)),
-                SQL(", ").join(map(Placeholder, columns)),
-            )
-            own = values if database == ELSEWHERE else {}
-            place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
-            with self.participants.connection_of(database).transaction() as tx:
-                for key, value in own.items():
-                    row = {**dict.fromkeys(columns, 1), **place, "k": key, "v": value}
-                    tx.run(insert, **{**row, "_by_1": at})
-                self._seal(tx, grant, len(own))
-
 
 class KeyValueState(Member):
     """The participant of a vector of puts and commits."""
 
     def __init__(self, bench: Bench, vector: Vector) -> None:
         txids = [step["txid"] for step in vector.steps if step.get("txid") is not None] or [1]
-        shift = shift_for(txid - 1 for txid in txids)
+        shift = -min(txid - 1 for txid in txids)
         super().__init__(bench, txids[0] - 1 + shift, shift, KeyValues)
         self.put: dict[str, str] = {}
         self.prepared: dict[str, str] = {}
@@ -84,7 +64,6 @@ class KeyValueState(Member):
 
     def prepare(self, txid: int) -> bool:
         """Have an attempt with all that was put since the last commit, and a vote on it."""
-        assert isinstance(self.staged, KeyValues)
         if txid + self.shift != self.last() + 1:
             return self.ask(self.message(CheckpointAction.PREPARE, txid))
         self._drop()
@@ -92,7 +71,8 @@ class KeyValueState(Member):
         self.put = {}
         self.grant = self.staged.grant(self.next_txid, self.attempts)
         self.attempts += 1
-        self.staged.put(self.grant, self.prepared, at=self.next_txid)
+        rows = [{"k": k, "v": v, "_by_1": self.next_txid} for k, v in self.prepared.items()]
+        self.staged.stage_rows(self.grant, {ELSEWHERE: rows})
         return self.ask(self.message(CheckpointAction.PREPARE, txid))
 
     def commit(self, txid: int) -> bool:

@@ -24,9 +24,8 @@ from typing import Any
 
 from reliability.core.errors import SourceNotReady
 from reliability.core.fold import Fold
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
+from reliability.core.spout import AllocatedItems, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
-from reliability.spouts.tuple_ids import fold_rows
 from reliability.transaction.process.attempt_messages import read_batch_meta
 from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench
@@ -64,18 +63,9 @@ class Source(WithoutSpark):
             for offset in range(first, self.planned)
         ]
 
-    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        return [(item,) for item in items]
-
     def count(self, items: Sequence[SourceItem]) -> Fold:
         self.made += 1
-        return fold_rows(0, len(items))
-
-    def verify(self, meta: BatchMeta) -> None:
-        pass
-
-    def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
-        return meta.items
+        return super().count(items)
 
 
 @dataclass(frozen=True)

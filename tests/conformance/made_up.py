@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 Vector = dict[str, Any]
@@ -43,14 +42,6 @@ def ack(val: int) -> dict[str, Any]:
 ROTATE = {"op": "rotate"}
 FAIL = {"op": "fail", "root": 1}
 
-ACK_BEFORE_INIT = acker((ack(5), None, {"1": "?5"}), (init(5), "ack", {}))
-TIMEOUT = acker(
-    (init(5), None, {"1": "5"}),
-    (ROTATE, None, {"1": "5"}),
-    (ROTATE, None, {"1": "5"}),
-    (ROTATE, None, {}),
-    (ack(5), None, {"1": "?5"}),
-)
 UNFINISHED = acker((init(5), None, {"1": "5"}), (ack(3), None, {"1": "6"}))
 SECOND_INIT = acker((init(5), None, {"1": "5"}), (init(5), "ack", {}))
 ACK_DOES_NOT_REFRESH = acker(
@@ -76,53 +67,6 @@ COLLIDING_IDS = acker(
 )
 JSTORM_FORGETS_THE_FAIL = acker(
     (FAIL, None, {}), (init(5), None, {"1": "5"}), (ack(5), "ack", {}), dialect="jstorm"
-)
-
-# --- coordinator ---------------------------------------------------------------------------------
-
-
-def coordinator(pending: int, *steps: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Vector:
-    told = [{**op, "expect": expected} for op, expected in steps]
-    return {"dialect": "trident", "max_spout_pending": pending, "steps": told}
-
-
-NEXT = {"op": "nextTuple"}
-
-
-def about(op: str, tx: int, attempt: int) -> dict[str, Any]:
-    return {"op": op, "tx": tx, "attempt": attempt}
-
-
-ONE_BY_ONE = coordinator(
-    1,
-    (NEXT, {"emit": [["$batch", 1, 0]]}),
-    (about("ack", 1, 0), {"emit": [["$commit", 1, 0]], "active": {"1": [0, "COMMITTING"]}}),
-    (about("ack", 1, 0), {"emit": [["$success", 1, 0], ["$batch", 2, 0]], "stored_currtx": 2}),
-    (about("fail", 2, 0), {"emit": [["$batch", 2, 1]], "attempt_ids": {"2": 1}}),
-    (about("ack", 2, 0), {"emit": [], "active": {"2": [1, "PROCESSING"]}}),
-)
-OUT_OF_ORDER = coordinator(
-    2,
-    (NEXT, {"emit": [["$batch", 1, 0], ["$batch", 2, 0]]}),
-    (about("ack", 2, 0), {"emit": [], "active": {"1": [0, "PROCESSING"], "2": [0, "PROCESSED"]}}),
-    (about("ack", 1, 0), {"emit": [["$commit", 1, 0]], "curr_tx": 1}),
-    (
-        about("ack", 1, 0),
-        {"emit": [["$success", 1, 0], ["$commit", 2, 0], ["$batch", 3, 0]], "curr_tx": 2},
-    ),
-)
-STALE_FAIL = coordinator(
-    2,
-    (NEXT, {"emit": [["$batch", 1, 0], ["$batch", 2, 0]]}),
-    (about("fail", 1, 0), {"emit": [["$batch", 1, 1], ["$batch", 2, 1]]}),
-    (about("fail", 1, 0), {"emit": [], "active": {"2": [1, "PROCESSING"]}}),
-    (NEXT, {"emit": [["$batch", 1, 2]]}),
-)
-RESTART_FORGETS = coordinator(
-    2,
-    (NEXT, {"emit": [["$batch", 1, 0], ["$batch", 2, 0]]}),
-    ({"op": "restart"}, {"emit": [], "active": {}, "attempt_ids": {"1": 0}}),
-    (NEXT, {"emit": [["$batch", 1, 1], ["$batch", 2, 0]]}),
 )
 
 # --- checkpoint ----------------------------------------------------------------------------------
@@ -185,26 +129,26 @@ SECOND_PREPARE_ACK = {
 }
 
 
-def bolt_step(action: str, txid: int, events: Sequence[str], last: int | None, waiting: int = 0):
-    expected = {"events": [*events], "last_txid": last, "waiting": waiting}
+def bolt_step(action: str, txid: int, last: int, *events: str) -> Vector:
+    expected = {"events": [*events], "last_txid": last, "waiting": 0}
     return {"op": "checkpoint", "action": action, "txid": txid, "expect": expected}
 
 
 PREPARE_BEFORE_INIT = {
     "checkpoint_input_tasks": 1,
     "steps": [
-        bolt_step("PREPARE", 3, ["fail(cp)"], 3),
-        bolt_step("ROLLBACK", 3, ["bolt.preRollback", "state.rollback", "ack(cp)"], 2),
-        bolt_step("INITSTATE", 2, ["bolt.initState", "ack(cp)"], 2),
-        bolt_step("PREPARE", 3, ["state.prepareCommit(3)", "ack(cp)"], 3),
-        bolt_step("COMMIT", 3, ["state.commit(3)", "ack(cp)"], 3),
+        bolt_step("PREPARE", 3, 3, "fail(cp)"),
+        bolt_step("ROLLBACK", 3, 2, "bolt.preRollback", "state.rollback", "ack(cp)"),
+        bolt_step("INITSTATE", 2, 2, "bolt.initState", "ack(cp)"),
+        bolt_step("PREPARE", 3, 3, "state.prepareCommit(3)", "ack(cp)"),
+        bolt_step("COMMIT", 3, 3, "state.commit(3)", "ack(cp)"),
     ],
 }
 INIT_IS_PASSED_OVER = {
     "steps": [
-        bolt_step("PREPARE", 2, ["fail(cp)"], 2),
-        bolt_step("INITSTATE", 1, ["ack(cp)"], 2),
-        bolt_step("PREPARE", 2, ["fail(cp)"], 2),
+        bolt_step("PREPARE", 2, 2, "fail(cp)"),
+        bolt_step("INITSTATE", 1, 2, "ack(cp)"),
+        bolt_step("PREPARE", 2, 2, "fail(cp)"),
     ],
 }
 LEAK_AFTER_ROLLBACK = {

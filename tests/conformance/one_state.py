@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from psycopg2.sql import SQL, Composed, Identifier, Placeholder
+from psycopg2.sql import SQL, Composed
 
 from reliability import Latest, MemorySpout, State, Sum, Topology
 from reliability.core.difference import Difference
@@ -29,6 +29,7 @@ from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never
+from tests.support.fix_postgres import insert
 
 KINDS: Mapping[str, type[State]] = {
     "opaque": OpaqueState,
@@ -110,13 +111,8 @@ class OneState:
         assert self.batch is not None
         columns = self.tables.contribution_columns()
         own = {"_txid": self.batch.txid, "_attempt_id": self.batch.attempt_id, "k": key}
-        row = {**dict.fromkeys(columns, 1), **own, "value": value, "_value_by_1": at}
-        insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
-            self.tables.contribution,
-            SQL(", ").join(map(Identifier, columns)),
-            SQL(", ").join(map(Placeholder, columns)),
-        )
-        tx.run(insert, **row)
+        given = {**dict.fromkeys(columns, 1), **own, "value": value, "_value_by_1": at}
+        insert(tx, self.tables.contribution, {name: given[name] for name in columns})
         tx.run(SQL(_COUNT_STAGED), topology=self.name, **own)
 
     def carry_out(self, tx: DatabaseTransaction) -> None:
@@ -205,13 +201,8 @@ class OneState:
         if row.get("prev") is not None:
             before = {**self._counts(1), "value": row["prev"], TXID: row["txid"] - 1}
             columns |= {previous(name): value for name, value in before.items()}
-        insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
-            self.tables.target,
-            SQL(", ").join(map(Identifier, columns)),
-            SQL(", ").join(map(Placeholder, columns)),
-        )
         with self.connection.transaction() as tx:
-            tx.run(insert, **columns)
+            insert(tx, self.tables.target, columns)
             if self.kind != "nontransactional":
                 tx.run(SQL(_SEED), topology=self.name, txid=row["txid"])
         self.committed.setdefault(row["txid"], set()).add(key)

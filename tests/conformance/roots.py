@@ -14,7 +14,7 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
+from reliability.core.spout import AllocatedItems, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
 from reliability.states.kinds import stored_state
 from reliability.transaction.emit.requests import Run
@@ -27,7 +27,7 @@ from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison
 from tests.conformance.vectors import Vector
-from tests.support.without_spark import WithoutSpark
+from tests.support.without_spark import WithoutSpark, unknown_of
 
 LEASE_SECONDS = 3000
 FAILED = ProcessFunctionFailed("a message of the vector")
@@ -44,20 +44,10 @@ class Source(WithoutSpark):
             MemorySlice(partition=root, offset=0, rows=fold.count)
             for root, fold in enumerate(self.folds)
         ]
-        known = allocated.which([item.identity for item in items])
-        return [item for item in items if item.identity not in known]
-
-    def cut(self, items: Any) -> list[tuple[SourceItem, ...]]:
-        return [(item,) for item in items]
+        return unknown_of(items, allocated)
 
     def count(self, items: Any) -> Fold:
         return Fold.of(self.folds[item.partition] for item in items)
-
-    def verify(self, meta: BatchMeta) -> None:
-        pass
-
-    def refresh(self, meta: BatchMeta) -> tuple[SourceItem, ...]:
-        return meta.items
 
 
 @dataclass

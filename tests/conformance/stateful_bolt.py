@@ -35,7 +35,6 @@ from tests.conformance.checkpointing import (
     Member,
     checkpoint_of,
     run_in,
-    shift_for,
 )
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.runner import Adapter
@@ -63,7 +62,7 @@ class Bolt(Member):
     def __init__(self, bench: Bench, vector: Vector) -> None:
         steps = [step for step in vector.steps if step["op"] == "checkpoint"]
         txids = [step["txid"] - (step["action"] != "INITSTATE") for step in steps] or [0]
-        shift = shift_for(txids + [step["txid"] for step in steps])
+        shift = -min(txids + [step["txid"] for step in steps])
         super().__init__(bench, txids[0] + shift, shift)
         self.sources = vector.data.get("checkpoint_input_tasks", 1)
         at_rest = CheckpointState(Phase.COMMITTED, 0)

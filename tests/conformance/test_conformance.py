@@ -67,26 +67,21 @@ def test_names_excuse_nothing(bench, tmp_path):
 
 # --- vectors that are in no file -----------------------------------------------------------------
 
-ACKER, COORDINATOR, STATES = "Acker", "MasterBatchCoordinator", "OpaqueMap/TransactionalMap"
+ACKER, STATES = "Acker", "OpaqueMap/TransactionalMap"
 SPOUT, BOLT = "CheckpointSpout", "StatefulBoltExecutor"
 MADE_UP = [
-    (ACKER, made_up.ACK_BEFORE_INIT, PASS, ""),
-    (ACKER, made_up.TIMEOUT, PASS, ""),
     (ACKER, made_up.UNFINISHED, PASS, ""),
     (ACKER, made_up.SECOND_INIT, DIFFERS, "A13"),
     (ACKER, made_up.ACK_DOES_NOT_REFRESH, DIFFERS, "A15"),
     (ACKER, made_up.SECOND_ACK, DIFFERS, "un-acks"),
     (ACKER, made_up.COLLIDING_IDS, DIFFERS, "not random"),
     (ACKER, made_up.JSTORM_FORGETS_THE_FAIL, DIFFERS, "dialect jstorm"),
-    (COORDINATOR, made_up.ONE_BY_ONE, PASS, ""),
-    (COORDINATOR, made_up.OUT_OF_ORDER, PASS, ""),
-    (COORDINATOR, made_up.STALE_FAIL, DIFFERS, "M8"),
-    (COORDINATOR, made_up.RESTART_FORGETS, DIFFERS, "M3"),
     (SPOUT, made_up.FOUND_PREPARING, PASS, ""),
     (SPOUT, made_up.INTERVAL, PASS, ""),
     (SPOUT, made_up.SECOND_PREPARE_ACK, DIFFERS, "C8"),
     (BOLT, made_up.PREPARE_BEFORE_INIT, PASS, ""),
     (BOLT, made_up.INIT_IS_PASSED_OVER, DIFFERS, "E4"),
+    (BOLT, made_up.LEAK_AFTER_ROLLBACK, DIFFERS, "K3"),
     (STATES, made_up.OLDER_TXID, DIFFERS, "O3"),
     (STATES, made_up.OLDER_TXID_IS_AN_ERROR, PASS, ""),
     (STATES, made_up.CUT_OFF, DIFFERS, "cut off"),
@@ -97,15 +92,10 @@ MADE_UP = [
 def test_vectors_that_are_in_no_file_run_unchanged(
     component, vector, verdict, why, bench, tmp_path
 ):
-    [outcome] = _play(bench, tmp_path, {"component": component, "vectors": [vector]})
+    section = "key_value_state_vectors" if why == "K3" else "vectors"
+    [outcome] = _play(bench, tmp_path, {"component": component, section: [vector]})
     assert outcome.verdict is verdict, outcome
     assert why in "".join(outcome.why)
-
-
-def test_a_key_value_state_does_not_leak_after_a_rollback(bench, tmp_path):
-    section = {"key_value_state_vectors": [made_up.LEAK_AFTER_ROLLBACK]}
-    [outcome] = _play(bench, tmp_path, {"component": BOLT, **section})
-    assert (outcome.verdict, "K3" in outcome.why[0]) == (DIFFERS, True)
 
 
 def test_another_take_of_other_data(bench, tmp_path):
@@ -205,10 +195,14 @@ def test_what_is_unknown_fails(data, bench, tmp_path):
     assert [one.verdict for one in _play(bench, tmp_path, data)] == [FAIL]
 
 
-BROKEN: dict[str, tuple[str, Any, str, Any]] = {
+def _save_whatever_is_there(tx, topology, old, new):
+    save_checkpoint(tx, topology, read_checkpoint(tx, topology), new)
+
+
+BROKEN: dict[str, tuple[str, Any, str, Any]] = {  # a file and a vector in it, or one of made_up
     "acks are not recorded": (
-        ACKER,
-        made_up.ACK_BEFORE_INIT,
+        "acker",
+        "single_edge",
         "reliability.spark.stage.stage_task.StageTask._acknowledge",
         lambda *_: None,
     ),
@@ -219,8 +213,8 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
         lambda *_: None,
     ),
     "any txid may commit": (
-        COORDINATOR,
-        made_up.OUT_OF_ORDER,
+        "coordinator",
+        "fail_processed_later_tx_is_reprocessed_too",
         "reliability.core.coordinator.Snapshot.may_commit",
         property(lambda snapshot: snapshot.live is not None and snapshot.live.is_processed),
     ),
@@ -236,22 +230,6 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
         "reliability.transaction.commit.participant.judge",
         lambda *_, **__: Answer.APPLY,
     ),
-}
-
-
-@pytest.mark.parametrize("defect", BROKEN)
-def test_a_broken_product_fails(defect, bench, tmp_path, monkeypatch):
-    component, vector, target, instead = BROKEN[defect]
-    monkeypatch.setattr(target, instead)
-    [outcome] = _play(bench, tmp_path, {"component": component, "vectors": [vector]})
-    assert outcome.verdict is FAIL
-
-
-def _save_whatever_is_there(tx, topology, old, new):
-    save_checkpoint(tx, topology, read_checkpoint(tx, topology), new)
-
-
-BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a driver goes on where another one was": (
         "checkpoint_spout",
         "crash_in_preparing",
@@ -321,11 +299,13 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("defect", BROKEN_RECORDED)
-def test_a_recorded_vector_fails_with_a_broken_product(defect, bench, tmp_path, monkeypatch):
-    stem, name, target, instead = BROKEN_RECORDED[defect]
+@pytest.mark.parametrize("defect", BROKEN)
+def test_a_broken_product_fails(defect, bench, tmp_path, monkeypatch):
+    place, vector, target, instead = BROKEN[defect]
     monkeypatch.setattr(target, instead)
-    [outcome] = _play(bench, tmp_path, _only(stem, name)[0])
+    is_recorded = isinstance(vector, str)
+    data = _only(place, vector)[0] if is_recorded else {"component": place, "vectors": [vector]}
+    [outcome] = _play(bench, tmp_path, data)
     assert outcome.verdict is FAIL
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from reliability.core.fold import Fold
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
-from reliability.spouts.tuple_ids import fold_rows
 from tests.support.fix_pipeline import month
-from tests.support.without_spark import WithoutSpark
+from tests.support.without_spark import WithoutSpark, unknown_of
 
 MONTHS = (month(1997, 1), month(1997, 2))
 
@@ -42,19 +40,10 @@ class Source(WithoutSpark):
             MemorySlice(partition=number, offset=offset, rows=rows)
             for offset, rows in enumerate(self.items[number])
         ]
-        known = allocated.which([item.identity for item in items])
+        new = unknown_of(items, allocated)
         self.meanwhile()
-        return [item for item in items if item.identity not in known]
-
-    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        return [(item,) for item in items]
-
-    def count(self, items: Sequence[SourceItem]) -> Fold:
-        return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
+        return new
 
     def verify(self, meta: BatchMeta) -> None:
         if self.is_disturbed:
             self.meanwhile()
-
-    def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
-        return meta.items

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 import pytest
-from psycopg2.sql import SQL
+from psycopg2.sql import SQL, Composable, Identifier, Placeholder
 
 from dev.services.environment import Environment
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -315,3 +315,11 @@ def rows(
         cursor = tx.cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
         cursor.execute(statement, parameters or None)
         return cursor.fetchall()
+
+
+def insert(tx: DatabaseTransaction, table: Composable, row: Mapping[str, Any]) -> None:
+    """Insert a row, by its columns."""
+    statement = SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        table, SQL(", ").join(map(Identifier, row)), SQL(", ").join(map(Placeholder, row))
+    )
+    tx.run(statement, **row)

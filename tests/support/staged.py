@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg2.sql import SQL, Identifier, Placeholder
+from psycopg2.sql import SQL
 
 from reliability import Count, OpaqueState, State
 from reliability.core.attempt import Grant, TransactionAttempt
@@ -19,7 +19,7 @@ from reliability.transaction.commit.committer import drain
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.participants import declare_participants, mirror_grant
 from tests.support.doomed import doomed
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import insert, rows
 
 Keys = Sequence[int]
 TOPOLOGY = SQL("""
@@ -114,18 +114,17 @@ class Staged:
 
     def stage(self, grant: Grant, keys: Mapping[str, Keys]) -> None:
         """Stage one row per key in each database, and seal the attempt everywhere."""
+        self.stage_rows(grant, {name: [{"k": key} for key in of] for name, of in keys.items()})
+
+    def stage_rows(self, grant: Grant, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Stage these rows in each database, and seal the attempt everywhere."""
+        own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
         for database, tables in self.tables().items():
+            staged = rows.get(database, ())
+            ones = dict.fromkeys(tables.contribution_columns(), 1)
             with self.participants.connection_of(database).transaction() as tx:
-                staged = keys.get(database, ())
-                columns = tables.contribution_columns()
-                insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
-                    tables.contribution,
-                    SQL(", ").join(map(Identifier, columns)),
-                    SQL(", ").join(map(Placeholder, columns)),
-                )
-                for key in staged:
-                    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
-                    tx.run(insert, **{**dict.fromkeys(columns, 1), **own, "k": key})
+                for row in staged:
+                    insert(tx, tables.contribution, {**ones, **own, **row})
                 self._seal(tx, grant, len(staged))
 
     def _seal(self, tx: DatabaseTransaction, grant: Grant, staged: int) -> None:
