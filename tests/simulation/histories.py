@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import reliability.spark.stage.stage_task
-import reliability.transaction.commit.participant
+import reliability.transaction.topology.databases
 from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config, configs, configs_with_corrections
@@ -23,7 +23,7 @@ from tests.simulation.world import World
 MAX_STEPS = 15
 SESSIONS_OF_THEIR_OWN = (
     reliability.spark.stage.stage_task,
-    reliability.transaction.commit.participant,
+    reliability.transaction.topology.databases,
 )
 
 

@@ -16,8 +16,8 @@ class PooledConnection(LedgerConnection):
     made for.
     """
 
-    def __init__(self, dsn: str, application_name: str = "pooled") -> None:
-        super().__init__(dsn, "pooled")
+    def __init__(self, dsn: str, application_name: str = "pooled", database: str = "") -> None:
+        super().__init__(dsn, "pooled", database)
         self._name = application_name
 
     def _connect(self) -> Connection:
