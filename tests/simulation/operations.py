@@ -8,7 +8,7 @@ another process does in the middle of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -22,11 +22,16 @@ from tests.simulation.contents import PARTITIONS
 from tests.simulation.world import Act, Silent, World
 
 
-class Operation(Protocol):
-    """One step of a history."""
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One step of a history, with its fault, and what another process does in the middle of it."""
+
+    fault: Fault | None = None
+    within: Operation | None = None
 
     def act(self, world: World) -> None:
         """Do it."""
+        raise NotImplementedError
 
 
 def perform(world: World, operation: Operation) -> None:
@@ -34,24 +39,22 @@ def perform(world: World, operation: Operation) -> None:
     if isinstance(operation, Outside):
         operation.act(world)
         return
-    within: Operation | None = getattr(operation, "within", None)
+    within = operation.within
     other: Act | None = None if within is None else lambda: within.act(world)
-    world.perform(lambda: operation.act(world), getattr(operation, "fault", None), other)
+    world.perform(lambda: operation.act(world), operation.fault, other)
 
 
 @dataclass(frozen=True)
-class Emit:
+class Emit(Operation):
     """A run's emit task."""
 
     run: str
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act(self, world: World) -> None:
         world.emit(self.run)
 
 
-class Outside:
+class Outside(Operation):
     """An operation that leaves the ledger alone."""
 
 
@@ -78,7 +81,7 @@ class Ready(Outside):
 
 
 @dataclass(frozen=True)
-class OfTxid:
+class OfTxid(Operation):
     """An operation on one txid."""
 
     txid: int = 0
@@ -94,8 +97,6 @@ class Work(OfTxid):
     run: str = "A"
     task: int = -1
     acts: int = 8
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act(self, world: World) -> None:
         txid, tasks = self.of(world), world.config.tasks
@@ -108,8 +109,6 @@ class Claim(OfTxid):
 
     run: str = "A"
     task: int = 0
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act(self, world: World) -> None:
         txid, tasks = self.of(world), world.config.tasks
@@ -140,8 +139,6 @@ class Stage(OfAttempt):
     sink: int = 0
     partition: int = 0
     write: int = 0
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         world.stage(grant, world.config.states[self.sink], self.partition, self.write)
@@ -152,8 +149,6 @@ class Open(OfAttempt):
     """A driver makes ready for a state's rows, and nothing follows."""
 
     sink: int = 0
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         world.open(grant, world.config.states[self.sink])
@@ -172,8 +167,6 @@ class Write(OfAttempt):
     twice: bool = False
     write: int = 0
     declared: int | None = 0
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         for sink in (world.config.states[place] for place in self.sinks):
@@ -190,7 +183,6 @@ class Declare(OfAttempt):
 
     sink: int = 0
     partitions: int = 2
-    fault: Fault | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         world.declare(grant, world.config.states[self.sink], self.partitions)
@@ -201,7 +193,6 @@ class EndStep(OfAttempt):
     """A step's spark-submit has ended."""
 
     step: int = 0
-    fault: Fault | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         steps = world.runner.topology.steps
@@ -213,8 +204,6 @@ class Seal(OfAttempt):
     """Somebody seals, complete or not."""
 
     task: int = 0
-    fault: Fault | None = None
-    within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         tasks = world.config.tasks
@@ -226,7 +215,6 @@ class End(OfAttempt):
     """An attempt's driver or its watcher ends it."""
 
     fence: bool = False
-    fault: Fault | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
         world.runner.end_attempt(grant, AttemptIncomplete("its JVM died"), fence=self.fence)
@@ -235,8 +223,6 @@ class End(OfAttempt):
 @dataclass(frozen=True)
 class Commit(OfTxid):
     """Anybody commits whatever is due."""
-
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         world.runner.commit(self.of(world))
@@ -247,7 +233,6 @@ class Close(OfTxid):
     """The teardown of a run's transaction."""
 
     run: str = "A"
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         txid = self.of(world)
@@ -256,11 +241,10 @@ class Close(OfTxid):
 
 
 @dataclass(frozen=True)
-class Settle:
+class Settle(Operation):
     """The last task of a run."""
 
     run: str
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         run = Run(dag_id=world.name, run_id=self.run)
@@ -321,7 +305,6 @@ class RollBack(OfTxid):
     """A person takes back what came after a txid, or asks what that would change."""
 
     dry_run: bool = False
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         to_txid = max(world.seen.curr_txid + self.txid - 1, 0)
@@ -334,10 +317,8 @@ class RollBack(OfTxid):
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(Operation):
     """A person lets what is held be processed again."""
-
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         release(world.connection, world.name)
@@ -348,7 +329,6 @@ class CommitEmpty(OfTxid):
     """A person parks a txid, or skips it."""
 
     park: bool = True
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         (park if self.park else skip)(world.connection, world.name, self.of(world), "it is poison")
@@ -357,8 +337,6 @@ class CommitEmpty(OfTxid):
 @dataclass(frozen=True)
 class Unskip(OfTxid):
     """A person takes a skip back."""
-
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         unskip(world.connection, world.name, self.of(world), "it is needed")
@@ -394,7 +372,7 @@ class Mend(Outside):
 
 
 @dataclass(frozen=True)
-class HoursPass:
+class HoursPass(Operation):
     """Time goes by, and somebody may be silent all the while."""
 
     silent: Silent
@@ -404,11 +382,10 @@ class HoursPass:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Operation):
     """Somebody passes by."""
 
     clean: bool = False
-    fault: Fault | None = None
 
     def act(self, world: World) -> None:
         world.sweep(self.clean)
@@ -425,7 +402,7 @@ class Late(Sweep):
 
 
 @dataclass(frozen=True)
-class Pause:
+class Pause(Operation):
     """A person pauses the topology, or resumes it."""
 
     pause: bool

@@ -6,7 +6,10 @@ from psycopg2.extensions import connection as Connection
 
 from reliability.ledger.connection import LedgerConnection
 
-_idle: dict[str, list[Connection]] = {}
+Session = tuple[Connection, str]
+"""A session that is set up, and the statements that every transaction must start with."""
+
+_idle: dict[str, list[Session]] = {}
 
 
 class PooledConnection(LedgerConnection):
@@ -19,26 +22,30 @@ class PooledConnection(LedgerConnection):
     def __init__(self, dsn: str, application_name: str = "pooled", database: str = "") -> None:
         super().__init__(dsn, "pooled", database)
         self._name = application_name
+        self._own_pins = ""
 
     def _connect(self) -> Connection:
         idle = _idle.setdefault(self.dsn, [])
         if self._connection is None and idle:
-            self._connection = idle.pop()
-            self._pins = self._open_session(self._connection)
+            self._connection, self._own_pins = idle.pop()
+            self._pins = self._named()
         return super()._connect()
 
     def _open_session(self, connection: Connection) -> str:
-        name = f"SET LOCAL application_name = '{self._name}'"
-        return "; ".join([super()._open_session(connection), name])
+        self._own_pins = super()._open_session(connection)
+        return self._named()
+
+    def _named(self) -> str:
+        return f"{self._own_pins}; SET LOCAL application_name = '{self._name}'"
 
     def close(self) -> None:
         """Give the session back."""
         if self._connection is not None and not self._connection.closed:
-            _idle[self.dsn].append(self._connection)
+            _idle[self.dsn].append((self._connection, self._own_pins))
         self._connection = None
 
 
 def close_idle_sessions(dsn: str) -> None:
     """Log out of a database."""
-    for connection in _idle.pop(dsn, []):
+    for connection, _ in _idle.pop(dsn, []):
         connection.close()
