@@ -48,6 +48,22 @@ def _never(*_):
     raise AssertionError("there is no Spark here")
 
 
+@pytest.fixture
+def contact(contexts):
+    """Return what a task tells of itself."""
+    from reliability_airflow.context import contact_of
+
+    return lambda *task, **run: contact_of(contexts(*task, **run))
+
+
+@pytest.fixture
+def no_ledger(monkeypatch):
+    """Let tasks open no ledger."""
+    monkeypatch.setattr(
+        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
+    )
+
+
 @pytest.mark.parametrize(
     ("task", "later"),
     [
@@ -57,12 +73,9 @@ def _never(*_):
         ("transaction.commit", set()),
     ],
 )
-def test_a_task_says_which_start_after_it(contexts, task, later):
+def test_a_task_says_which_start_after_it(contact, task, later):
     """R1: if one of them has come before it, it was cleared without them."""
-    from reliability_airflow.context import contact_of
-
-    found = contact_of(contexts(task)).later_tasks
-    assert found - {"transaction.close", "settle"} == later
+    assert contact(task).later_tasks - {"transaction.close", "settle"} == later
 
 
 @pytest.mark.parametrize(
@@ -74,28 +87,18 @@ def test_a_task_says_which_start_after_it(contexts, task, later):
         ({"dry_run": False}, {"dry_run": False}, False),
         (None, {"dry_run": True}, True),  # the DAG's own default
         ({"dry_run": False}, {"dry_run": True}, False),
+        # with core.dag_run_conf_overrides_params off it was a replay, and changed the tables
+        ({"dry_run": True}, {"dry_run": False}, True),
     ],
 )
-def test_a_run_says_whether_it_is_a_dry_run(contexts, conf, params, expected):
-    from reliability_airflow.context import contact_of
-
-    assert contact_of(contexts("emit", conf=conf, params=params)).is_dry_run is expected
-
-
-def test_a_dry_run_is_one_where_airflow_keeps_the_conf_out_of_the_params(contexts):
-    """With core.dag_run_conf_overrides_params off it was a replay, and changed the tables."""
-    from reliability_airflow.context import contact_of
-
-    context = contexts("emit", conf={"dry_run": True}, params={"dry_run": False})
-    assert contact_of(context).is_dry_run
+def test_a_run_says_whether_it_is_a_dry_run(contact, conf, params, expected):
+    assert contact("emit", conf=conf, params=params).is_dry_run is expected
 
 
 @pytest.mark.parametrize("said", ["false", "maybe", 1, None])
-def test_a_conf_that_says_neither_yes_nor_no_is_refused(contexts, said):
-    from reliability_airflow.context import contact_of
-
+def test_a_conf_that_says_neither_yes_nor_no_is_refused(contact, said):
     with pytest.raises(InvalidDefinition, match=r"conf of run run: dry_run is"):
-        contact_of(contexts("emit", conf={"dry_run": said}))
+        contact("emit", conf={"dry_run": said})
 
 
 def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
@@ -149,13 +152,12 @@ def test_a_run_names_the_txids_that_it_replays(contexts, conf, params, expected)
 @pytest.mark.parametrize(
     "said", ["a", " ", "5..", "6..5", "0", "1..9999999", "1..60000,70001..120000", 5, [5], True]
 )
-def test_what_names_no_txids_is_refused_before_anything_is_done(contexts, monkeypatch, said):
+def test_what_names_no_txids_is_refused_before_anything_is_done(
+    contexts, no_ledger, monkeypatch, said
+):
     """A run that was meant to replay would emit its interval."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     monkeypatch.setattr("reliability.transaction.emit.emission.emit", _never)
     context = contexts("emit", conf={"replay": said})
     context["dag_run"].data_interval_start = None
@@ -163,22 +165,17 @@ def test_what_names_no_txids_is_refused_before_anything_is_done(contexts, monkey
         context["ti"].task.execute(context)
 
 
-def test_a_run_says_why_in_each_of_its_tasks(contexts):
+def test_a_run_says_why_in_each_of_its_tasks(contact):
     """A cleared task opens a request, too."""
-    from reliability_airflow.context import contact_of
-
     for task in ("emit", "transaction.clean", "transaction.commit"):
-        assert contact_of(contexts(task, conf={"reason": "it was net"})).reason == "it was net"
-        assert contact_of(contexts(task, conf={"reason": None})).reason == ""
+        assert contact(task, conf={"reason": "it was net"}).reason == "it was net"
+        assert contact(task, conf={"reason": None}).reason == ""
     with pytest.raises(InvalidDefinition, match="reason is 5"):
-        contact_of(contexts("emit", conf={"reason": 5}))
+        contact("emit", conf={"reason": 5})
 
 
-def test_emit_gets_the_txids_that_its_run_names(contexts, monkeypatch):
+def test_emit_gets_the_txids_that_its_run_names(contexts, no_ledger, monkeypatch):
     emitted: dict[str, object] = {}
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     monkeypatch.setattr(
         "reliability.transaction.emit.emission.emit", lambda *_, **given: emitted.update(given)
     )
@@ -189,7 +186,7 @@ def test_emit_gets_the_txids_that_its_run_names(contexts, monkeypatch):
         assert emitted["replay"] == expected
 
 
-def test_settle_points_at_emit_if_that_failed(contexts, monkeypatch):
+def test_settle_points_at_emit_if_that_failed(contexts, no_ledger, monkeypatch):
     """It said that its txids were not done, and sent people to a transaction that never was."""
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -199,9 +196,6 @@ def test_settle_points_at_emit_if_that_failed(contexts, monkeypatch):
         raise RunUnsatisfied("run run of two_steps: txid 1 not done")
 
     monkeypatch.setattr("reliability.transaction.emit.requests.settle", settle)
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     context = contexts("settle")
     operator = context["ti"].task
     operator.txids = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -42,14 +41,12 @@ def interval_of(airflow_home):
         pytest.param(FIRST, FIRST, FIRST + DAY, LATER, id="by hand, and the interval named"),
         pytest.param(FIRST + DAY / 2, FIRST, LATER + DAY, LATER, id="named, and not over"),
         pytest.param(LATER + DAY, LATER + DAY, LATER + DAY, LATER, id="no schedule, of the future"),
+        pytest.param(None, None, None, LATER, id="no logical date"),
     ],
 )
 def test_a_run_reads_its_data_interval(interval_of, logical_date, start, end, run_after):
-    assert interval_of(logical_date, start, end, run_after) == Interval(start, end)
-
-
-def test_a_run_without_a_logical_date_has_no_interval(interval_of):
-    assert interval_of(None, None, None) is None
+    expected = Interval(start, end) if start else None
+    assert interval_of(logical_date, start, end, run_after) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,9 +70,8 @@ REPLAYS = {"replay": "5..6"}
 def test_a_run_that_only_replays_has_no_place_in_the_schedule(interval_of, logical_date):
     """E9: a scheduled run would be missing, or would emit nothing whenever it is cleared."""
     said = r"only replays txids 5\.\.6\. .*without a logical date.*'{\"replay\": \"\"}'"
-    with pytest.raises(LogicalDateTaken, match="only replays txids 5") as refused:
+    with pytest.raises(LogicalDateTaken, match=said):
         interval_of(logical_date, FIRST, FIRST + DAY, conf=REPLAYS)
-    assert re.search(said, str(refused.value))
 
 
 def test_a_run_that_only_replays_may_have_any_other_date_or_none(interval_of):
