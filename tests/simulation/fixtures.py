@@ -16,8 +16,10 @@ from tests.simulation.world import World
 
 
 @pytest.fixture
-def ledger(dsn: str) -> str:
-    """A database with an empty ledger that can be looked at."""
+def ledger(dsn: str, monkeypatch) -> str:
+    """A database with an empty ledger that can be looked at, and whose sessions can fail."""
+    for module in SESSIONS_OF_THEIR_OWN:
+        monkeypatch.setattr(module, "LedgerConnection", SimulatedConnection)
     prepare(dsn)
     return dsn
 
@@ -31,10 +33,8 @@ def other_ledger(add_database: Callable[[str], LedgerConnection]) -> str:
 
 
 @pytest.fixture
-def new_world(ledger, monkeypatch, request) -> Iterator[Callable[..., World]]:
+def new_world(ledger, request) -> Iterator[Callable[..., World]]:
     """Make a world of a topology: `new_world(pending=3)`; run A has emitted its items."""
-    for module in SESSIONS_OF_THEIR_OWN:
-        monkeypatch.setattr(module, "LedgerConnection", SimulatedConnection)
     with ExitStack() as stack:
 
         def make(**configuration: Any) -> World:

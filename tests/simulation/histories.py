@@ -72,12 +72,6 @@ def happen(history: History) -> None:
         world.check_swept()
 
 
-def use_simulated_connections() -> None:
-    """Where the product opens sessions of its own, let it open ours."""
-    for module in SESSIONS_OF_THEIR_OWN:
-        vars(module)["LedgerConnection"] = SimulatedConnection
-
-
 def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) -> str:
     """Let so many histories of a kind happen; return why one fails, the simplest, or nothing."""
     drawn: list[History] = []
@@ -96,7 +90,8 @@ def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) 
         drawn.append(history)
         happen(history)
 
-    use_simulated_connections()
+    for module in SESSIONS_OF_THEIR_OWN:  # of this process, which ends with these histories
+        vars(module)["LedgerConnection"] = SimulatedConnection
     logging.disable(logging.WARNING)  # what is refused on purpose is told of at length
     try:
         each()

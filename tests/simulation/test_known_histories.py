@@ -7,9 +7,8 @@ import pytest
 from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
 from tests.simulation.config import MANY, Config
-from tests.simulation.connections import SimulatedConnection
 from tests.simulation.contents import BEST, LINES, TOTALS, VIEW
-from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
+from tests.simulation.histories import History, happen
 from tests.simulation.operations import (
     Again,
     Claim,
@@ -58,7 +57,5 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_known_history_holds(ledger, other_ledger, monkeypatch, name):
-    for module in SESSIONS_OF_THEIR_OWN:
-        monkeypatch.setattr(module, "LedgerConnection", SimulatedConnection)
+def test_a_known_history_holds(ledger, other_ledger, name):
     happen(KNOWN[name])

@@ -32,14 +32,13 @@ from reliability.core.leases import Leases
 from reliability.core.request import TaskTry
 from reliability.core.spout import SpoutKind
 from reliability.deployment.settings import database_dsn
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.read_rows import blocked_of, standing_of
 from reliability.spark.stage.stage_task import StageTask
 from reliability.states import attempt_table
 from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
-from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.checkpoint_driver import Checkpoint
 from reliability.transaction.commit.committer import read_plan
 from reliability.transaction.correct.rollback import release
@@ -66,7 +65,7 @@ from tests.simulation.contents import (
 from tests.simulation.invariants import Invariants, Mirror
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source
-from tests.support.runner import TransactionRunner
+from tests.support.runner import TransactionRunner, Unattended
 from tests.support.spark_rows import spark_batch
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ _create = attempt_table._create
 _numbers = count(1)
 
 
-class World:
+class World(Unattended):
     """The topology of one history, its runs, and the processes that work for it."""
 
     def __init__(self, dsn: str, config: Config) -> None:
@@ -340,12 +339,6 @@ class World:
         with suppress(_Stopped), patch.object(run_module, "decide", _limited(acts)):
             self.runner.run(txid, request_id, work, self)
 
-    def check(self) -> None:
-        """There is no connection that could lack."""
-
-    def began(self, grant: Grant) -> None:
-        """Nobody listens."""
-
     def submit(self, grant: Grant, step: str) -> None:
         """Be spark-submit."""
         self.write(grant, self.runner.topology.step(step).feeds)
@@ -353,12 +346,6 @@ class World:
     def wait(self, wait: Wait) -> None:
         """A task that waits is gone; another operation is its next look."""
         raise _Stopped
-
-    def committed(self, committed: Sequence[Committed]) -> None:
-        """The witness looks at the log."""
-
-    def report(self, what: str, level: int = 0) -> None:
-        """Nobody listens."""
 
     def claim(self, run: str, txid: int, task: str) -> None:
         """Begin if need be and take up a step, whose write the history goes on with."""
@@ -519,14 +506,14 @@ class World:
         """Let two hours pass in which nobody shows any progress, or all runs are silent."""
         self.invariants.is_gathering &= silent is not Silent.NOBODY
         with self.connection.transaction() as tx:
-            for statement in _HOURS_PASS[silent]:
-                tx.run(statement, topology=self.name)
+            for noted in HOURS_PASS[silent]:
+                put_back(tx, self.name, *noted)
         if silent is Silent.NOBODY and OTHER in self.observers:
             with (
                 self.connection_of(self.config.states[-1]) as connection,
                 connection.transaction() as tx,
             ):
-                tx.run(_ENDED_EARLIER, topology=self.name)
+                put_back(tx, self.name, *ENDED)
 
     def sweep(self, clean: bool = False) -> None:
         """Pass by."""
@@ -571,36 +558,22 @@ def _nothing() -> None:
     pass
 
 
-_ENDED_EARLIER = SQL(
-    "UPDATE reliability.attempt SET ended_at = ended_at - interval '2 hours'"
-    " WHERE topology = %(topology)s"
-)
-_HOURS_PASS = {
+def put_back(tx: DatabaseTransaction, topology: str, table: str, column: str) -> None:
+    """Let a time that was noted lie two hours before it."""
+    statement = SQL(
+        "UPDATE reliability.{0} SET {1} = {1} - interval '2 hours' WHERE topology = %(topology)s"
+    )
+    tx.run(statement.format(Identifier(table), Identifier(column)), topology=topology)
+
+
+ENDED = ("attempt", "ended_at")
+HOURS_PASS = {
     Silent.NOBODY: (
-        SQL(
-            "UPDATE reliability.topology SET last_granted_at = last_granted_at - interval '2 hours'"
-            " WHERE topology = %(topology)s"
-        ),
-        SQL(
-            "UPDATE reliability.commit_log SET committed_at = committed_at - interval '2 hours'"
-            " WHERE topology = %(topology)s"
-        ),
-        SQL(
-            "UPDATE reliability.attempt SET processed_at = processed_at - interval '2 hours'"
-            " WHERE topology = %(topology)s"
-        ),
-        _ENDED_EARLIER,
+        ("topology", "last_granted_at"),
+        ("commit_log", "committed_at"),
+        ("attempt", "processed_at"),
+        ENDED,
     ),
-    Silent.SPARK: (
-        SQL(
-            "UPDATE reliability.attempt SET lease_until = lease_until - interval '2 hours'"
-            " WHERE topology = %(topology)s"
-        ),
-    ),
-    Silent.AIRFLOW: (
-        SQL(
-            "UPDATE reliability.request SET renewed_at = renewed_at - interval '2 hours'"
-            " WHERE topology = %(topology)s"
-        ),
-    ),
+    Silent.SPARK: (("attempt", "lease_until"),),
+    Silent.AIRFLOW: (("request", "renewed_at"),),
 }
