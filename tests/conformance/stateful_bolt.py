@@ -207,8 +207,8 @@ def _source_of(step: Mapping[str, Any]) -> str | None:
 def _compare_answer(
     c: Comparison, bolt: Bolt, expected: Mapping[str, Any], answer: bool, is_asked: bool
 ) -> None:
-    c.field("answer", "ack(cp)" in expected["events"], answer)
-    c.field("is_fail", "fail(cp)" in expected["events"], not answer)
+    c.field("answer", "ack(cp)" in expected["events"], answer, is_done=answer)
+    c.field("is_fail", "fail(cp)" in expected["events"], not answer, is_done=answer)
     if not is_asked:
         c.field("asked", any(call in _calls(expected) for call in INJECTED), False)
     c.field("waiting", expected["waiting"], 0 if is_asked else len(bolt.drive.votes))
@@ -225,7 +225,8 @@ def _compare_effect(
     calls, wanted, last = _calls(expected), message.commit_number, bolt.last()
     match message.action:
         case CheckpointAction.PREPARE:
-            c.field("tried", "state.prepareCommit" in calls, bolt.tried() > tried)
+            is_called = "state.prepareCommit" in calls
+            c.field("tried", is_called, bolt.tried() > tried, is_done=True)
             return
         case CheckpointAction.COMMIT:
             is_called = "state.commit" in calls
@@ -287,7 +288,7 @@ RULES = (
         "PREPARE|COMMIT",
         "tried|answer|is_fail",
         "of a commit number that was applied the answer is: done",
-        lambda facts: facts["place"] <= 0,
+        lambda facts: facts["place"] <= 0 and facts["is_done"],
     ),
     Rule(
         "PREPARE",

@@ -79,7 +79,6 @@ MADE_UP = [
     (SPOUT, made_up.FOUND_PREPARING, PASS, ""),
     (SPOUT, made_up.INTERVAL, PASS, ""),
     (SPOUT, made_up.SECOND_PREPARE_ACK, DIFFERS, "C8"),
-    (BOLT, made_up.PREPARE_BEFORE_INIT, PASS, ""),
     (BOLT, made_up.INIT_IS_PASSED_OVER, DIFFERS, "E4"),
     (BOLT, made_up.LEAK_AFTER_ROLLBACK, DIFFERS, "K3"),
     (STATES, made_up.OLDER_TXID, DIFFERS, "O3"),
@@ -225,8 +224,8 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {  # a file and a vector in it, o
         lambda drive, _, name: replace(drive, votes=drive.votes | {name}),
     ),
     "a participant believes every driver": (
-        BOLT,
-        made_up.PREPARE_BEFORE_INIT,
+        "stateful_bolt",
+        "old_txid_ignored_but_acked",
         "reliability.transaction.commit.participant.judge",
         lambda *_, **__: Answer.APPLY,
     ),
