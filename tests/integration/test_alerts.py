@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from reliability.cli import app
@@ -18,7 +17,7 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made
 from tests.support.fix_page import shop_named
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 HOUR = timedelta(hours=1)
 
@@ -72,8 +71,7 @@ def look(shop, connection, channel):
 
 
 def run(connection, statement):
-    with connection.transaction() as tx:
-        tx.run(SQL(statement))
+    execute(connection, statement)
 
 
 def end_requests(connection):
@@ -155,8 +153,7 @@ def test_lag_counts_only_what_lags(look, channel, connection):
 
 
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
-    request_id = shop.runner.contact(3, shop.who(3)).request_id
-    shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))
+    shop.begin(3)
     assert look() == []
     run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
                     " WHERE status = 'PROCESSING'")  # fmt: skip
@@ -170,8 +167,7 @@ def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, sho
 
 
 def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connection):
-    request_id = shop.runner.contact(3, shop.who(3)).request_id
-    shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))
+    shop.begin(3)
     run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
                     " WHERE status = 'PROCESSING'")  # fmt: skip
     sweep(connection, "shop")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from reliability import (
@@ -40,14 +39,12 @@ from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
-from reliability.transaction.process.attempt_messages import (
-    DriverProcess,
-)
+from reliability.transaction.process.attempt_messages import DriverProcess
 from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter, lacking_values, plan_alteration
 from tests.simulation.contents import BEST
 from tests.support.fix_pipeline import pipeline_of
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 from tests.support.runner import TransactionRunner
 
 TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
@@ -107,8 +104,7 @@ class Library:
             self.commit(txid)
 
     def run_sql(self, text):
-        with self.connection.transaction() as tx:
-            tx.run(SQL(text))
+        execute(self.connection, text)
 
     def table(self, name="words"):
         columns = [

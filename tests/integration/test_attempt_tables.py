@@ -22,7 +22,7 @@ from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made, opaque_states, states
-from tests.support.fix_postgres import database_of, own_session, rows, run_as_admin
+from tests.support.fix_postgres import database_of, execute, own_session, rows, run_as_admin
 
 TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_appended_rows.py
     "SELECT count(*) FROM pg_class WHERE relnamespace = 'reliability_contribution'::regnamespace"
@@ -32,6 +32,12 @@ TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_a
 STAGED = "SELECT count(*) FROM reliability_contribution.shop__log"
 KNOWN = "SELECT count(*) FROM reliability.attempt_table WHERE state = 'log'"
 LOG = "SELECT count(*) FROM log"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    for patience in ("OPEN_PATIENCE_SECONDS", "MERGE_PATIENCE_SECONDS"):
+        monkeypatch.setattr(attempt_table, patience, 0.1)
 
 
 @pytest.fixture
@@ -73,8 +79,7 @@ def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
     """H10, H2: missing rows are no empty contribution."""
     shop.process(1)
     own = own_table(connection)
-    with connection.transaction() as tx:
-        tx.run(SQL(f"TRUNCATE reliability_contribution.{own}"))
+    execute(connection, f"TRUNCATE reliability_contribution.{own}")
     with pytest.raises(LedgerCorruption, match="0 exist"):
         shop.transact(1)
     assert count(connection, LOG) == 0
@@ -82,8 +87,7 @@ def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
 
 def own_table(connection):
     """Return the name of the attempt's table for the state `log`."""
-    with connection.transaction() as tx:
-        [own] = tx.all("tables_of_attempts", topology="shop", state="log")
+    [own] = connection.all("tables_of_attempts", topology="shop", state="log")
     return attempt_table_of(own["table_id"]).strings[-1]
 
 
@@ -135,8 +139,7 @@ def test_an_ended_attempt_gets_no_table(shop, connection):
 
 def test_a_dropped_topology_leaves_no_table(shop, connection):
     shop.process(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'"))
+    execute(connection, "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'")
     drop_topology(connection, "shop")
     assert count(connection, TABLES) == 0
 
@@ -151,8 +154,7 @@ EXACT = "SELECT coalesce(sum(n), 0)::int FROM exact"
 
 
 def committed(shop, *numbers):
-    for txid in shop.deliver(*(made(n) for n in numbers)):
-        shop.transact(txid)
+    shop.commit(*(made(n) for n in numbers))
 
 
 def is_exact(connection):

@@ -41,7 +41,7 @@ from tests.replay.shop import Shop
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import both, month, write_parquet
 from tests.support.fix_pipeline import shop as shop_of
-from tests.support.fix_postgres import own_session, rows
+from tests.support.fix_postgres import execute, own_session, rows
 from tests.support.staged import DECIDED
 
 IMPATIENT = queries()["limit_statements"] + "; SET LOCAL lock_timeout = '100ms'"
@@ -114,10 +114,9 @@ VIOLATED = {
 
 @pytest.fixture
 def known(connection):
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            'CREATE TABLE public.known ("Id" bigint); INSERT INTO public.known VALUES (1)'
-        )
+    execute(
+        connection, 'CREATE TABLE public.known ("Id" bigint); INSERT INTO public.known VALUES (1)'
+    )
 
 
 def test_a_contribution_that_violates_audits_fails_its_attempt(shop, connection, known):
@@ -149,8 +148,7 @@ KEPT = [
 def test_audits_that_hold_let_the_attempt_commit(shop, connection, known, kind):
     """C12: a warning is recorded and no more."""
     shop = shop(sales(*KEPT, kind=kind))
-    shop.deliver(BATCH)
-    shop.transact(1)
+    shop.commit(BATCH)
     assert rows(connection, "SELECT count(*) FROM sales") == [(3,)]
     found = {name: number for _, _, name, _, number in rows(connection, FOUND)}
     assert {name for name, number in found.items() if number} == {
@@ -164,8 +162,7 @@ def test_audits_that_hold_let_the_attempt_commit(shop, connection, known, kind):
 
 def test_an_empty_contribution_violates_nothing(shop, connection):
     shop = shop(sales(*KEPT[:3], unique("k"), audit("any", "SELECT * FROM {contribution}")))
-    shop.deliver([])
-    shop.transact(1)
+    shop.commit([])
     assert {number for *_, number in rows(connection, FOUND)} == {0}
 
 
@@ -293,16 +290,12 @@ def test_a_group_is_audited_once_as_it_commits(shop, connection):
 def test_a_table_is_audited_with_what_the_txid_adds_to_other_states(shop, connection):
     """An orphan of a table that the same commit fills is none."""
     orders = State(
-        "orders",
-        values={"k": Append("k")},
-        audits=[references("k", "sales.k", of="table")],
+        "orders", values={"k": Append("k")}, audits=[references("k", "sales.k", of="table")]
     )
     shop = shop(orders, sales())
-    shop.deliver([row(1), row(2)])
-    shop.transact(1)
+    shop.commit([row(1), row(2)])
     assert rows(connection, "SELECT count(*) FROM orders") == [(2,)]
-    with connection.transaction() as tx:
-        tx.cursor.execute("DELETE FROM public.sales WHERE k = 2")
+    execute(connection, "DELETE FROM public.sales WHERE k = 2")
     shop.deliver([row(1)])
     refused(shop, 2, 'found 1 violation, for example {"k":2}')
 
@@ -314,9 +307,7 @@ def test_a_table_is_audited_with_what_the_txid_adds_to_other_states(shop, connec
 def test_a_replay_that_violates_leaves_the_old_contribution(shop, connection, of):
     """C12: it fails as a first commit does."""
     shop = shop(sales(in_range("total", most=5, of=of)))
-    shop.deliver([row(1, 3)], [row(1, 1)])
-    shop.transact(1)
-    shop.transact(2)
+    shop.commit([row(1, 3)], [row(1, 1)])
     before = rows(connection, SALES)
     with pytest.raises(AuditFailed):
         shop.correct(1, [row(1, 7)])
@@ -335,8 +326,7 @@ def test_a_dry_run_reports_what_an_audit_would_find(shop, connection, east, data
     """C12: it is rolled back in any case, so it refuses nothing."""
     shop = shop(sales(in_range("total", most=5, of="table"), database=database))
     there = east if database else connection
-    shop.deliver([row(1, 3)])
-    shop.transact(1)
+    shop.commit([row(1, 3)])
     shop.makes[1] = [row(1, 7)]
     shop.dry_run(1)
     assert rows(there, SALES) == [(1, 1, Decimal(3))]
@@ -347,13 +337,10 @@ def test_a_dry_run_reports_what_an_audit_would_find(shop, connection, east, data
 
 def test_a_rollback_is_not_audited_and_what_is_released_is(shop, connection):
     shop = shop(sales(in_range("total", most=5, of="table")))
-    shop.deliver([row(1, 3)], [row(1, 1)])
-    shop.transact(1)
-    shop.transact(2)
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            "INSERT INTO public.sales (k, n, total, _rows, _txid) VALUES (9, 1, 9, 1, 1)"
-        )
+    shop.commit([row(1, 3)], [row(1, 1)])
+    execute(
+        connection, "INSERT INTO public.sales (k, n, total, _rows, _txid) VALUES (9, 1, 9, 1, 1)"
+    )
     roll_back(connection, "shop", 1, "a test")
     release(connection, "shop")
     shop.clear(2)
@@ -362,8 +349,7 @@ def test_a_rollback_is_not_audited_and_what_is_released_is(shop, connection):
 
 def test_a_topology_with_audits_can_be_dropped(shop, connection):
     shop = shop(sales(not_null("k")))
-    shop.deliver([row(1)])
-    shop.transact(1)
+    shop.commit([row(1)])
     drop_topology(connection, "shop")
     assert rows(connection, "SELECT count(*) FROM reliability.audit_result") == [(0,)]
 
@@ -404,8 +390,7 @@ audits
 def test_a_replay_on_the_command_line_tells_of_violations(shop, connection, monkeypatch):
     """C12: of a dry run, what would be refused."""
     shop = shop(sales(in_range("total", most=5, of="table"), not_null("k", severity="warn")))
-    shop.deliver([row(None, 3)])
-    shop.transact(1)
+    shop.commit([row(None, 3)])
     shop.makes[1] = [row(None, 7)]
     monkeypatch.setattr("tests.replay.shop.topology", shop.topology, raising=False)
 
@@ -445,15 +430,15 @@ def test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing(
 ):
     """C12: it is one query, and read only."""
     monkeypatch.setattr("reliability.states.audit_sql.MAX_SECONDS", 0.2)
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            "CREATE FUNCTION public.empties_it() RETURNS integer LANGUAGE sql"
-            " AS $$ DELETE FROM public.known RETURNING 1 $$;"
-            "CREATE FUNCTION public.raises_it() RETURNS integer LANGUAGE plpgsql"
-            " AS $$ BEGIN RAISE 'it is undone' USING ERRCODE = 'RL000'; END $$;"
-            "CREATE FUNCTION public.asserts_it() RETURNS integer LANGUAGE plpgsql"
-            " AS $$ BEGIN ASSERT false; END $$"
-        )
+    execute(
+        connection,
+        "CREATE FUNCTION public.empties_it() RETURNS integer LANGUAGE sql"
+        " AS $$ DELETE FROM public.known RETURNING 1 $$;"
+        "CREATE FUNCTION public.raises_it() RETURNS integer LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE 'it is undone' USING ERRCODE = 'RL000'; END $$;"
+        "CREATE FUNCTION public.asserts_it() RETURNS integer LANGUAGE plpgsql"
+        " AS $$ BEGIN ASSERT false; END $$",
+    )
     shop = shop(sales(*(audit(sql, sql.replace("{}", place)) for sql in FAILING)))
     shop.deliver([row(1)])
     what = refused(shop, 1).what
@@ -494,8 +479,7 @@ def test_sql_of_a_warning_that_fails_warns(shop, connection):
             audit("two", "SELECT missing FROM {table}", severity="warn"),
         )
     )
-    shop.deliver([row(1)])
-    shop.transact(1)
+    shop.commit([row(1)])
     found = rows(connection, "SELECT problem, error_code FROM reliability.audits")
     assert found == [('column "missing" does not exist', "42703")] * 2
 
@@ -503,9 +487,7 @@ def test_sql_of_a_warning_that_fails_warns(shop, connection):
 def test_what_follows_an_audit_in_its_transaction_may_write(shop, connection):
     """The audit alone is read only and limited in time."""
     shop = shop(log(not_null("k", of="table")), sales(unique("k")))
-    shop.deliver([row(1)], [row(2)])
-    shop.transact(1)
-    shop.transact(2)
+    shop.commit([row(1)], [row(2)])
     with connection.transaction() as tx:
         tx.cursor.execute("SHOW statement_timeout")
         assert tx.cursor.fetchone()["statement_timeout"] == "0"
@@ -548,8 +530,7 @@ def test_columns_and_tables_are_quoted(shop, connection):
             'CREATE SCHEMA "Mixed Case"; CREATE TABLE "Mixed Case"."ta%ble" ("c{o}l" text)'
         )
     shop = shop(state)
-    shop.deliver([{**row(1), "order": 1}])
-    shop.transact(1)
+    shop.commit([{**row(1), "order": 1}])
     assert [(violations) for *_, violations in rows(connection, FOUND)] == [0, 0, 0, 1, 0]
 
 
@@ -602,10 +583,9 @@ def test_what_is_decided_is_not_refused_by_an_audit(shop, connection, east, monk
     known = references("k", "public.known.k", of="table")
     shop = shop(sales(known, database="east"), log(known))
     for database in (connection, east):
-        with database.transaction() as tx:
-            tx.cursor.execute(
-                "CREATE TABLE public.known (k bigint); INSERT INTO public.known VALUES (1)"
-            )
+        execute(
+            database, "CREATE TABLE public.known (k bigint); INSERT INTO public.known VALUES (1)"
+        )
     shop.deliver([row(1)])
     shop.process(1)
     with doomed(after=DECIDED) as fate:

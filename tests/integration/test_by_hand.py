@@ -14,6 +14,7 @@ from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
 from tests.replay.shop import Shop, made
+from tests.support.fix_postgres import execute
 
 WRONG = (
     "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a';"
@@ -35,14 +36,12 @@ def shop(connection):
 
 def committed(connection, **parameters):
     shop = Shop(connection, **parameters)
-    for txid in shop.deliver(made(1), made(2), made(3)):
-        shop.transact(txid)
+    shop.commit(made(1), made(2), made(3))
     return shop
 
 
 def by_hand(connection, statements):
-    with connection.transaction() as tx:
-        tx.cursor.execute(statements)
+    execute(connection, statements)
 
 
 def of(differences, state):
@@ -71,8 +70,7 @@ def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(shop,
     assert any(one.endswith("found no row") for one in found.examples)
     asked = "SELECT by_hand ->> 'missing' FROM reliability.difference WHERE state = 'recomputed'"
     assert shop.ask(asked) == [("1",)]
-    with connection.transaction() as tx:
-        left = tx.all("differences_of_txid", topology="shop", txid=None, commit_numbers=[4])
+    left = connection.all("differences_of_txid", topology="shop", txid=None, commit_numbers=[4])
     assert [row["state"] for row in left if row["by_hand"]] == ["recomputed"]
     # nobody touched the row that is no txid's: it is still there, and verify finds it
     assert shop.ask("SELECT n FROM recomputed WHERE word = 'z'") == [(9,)]

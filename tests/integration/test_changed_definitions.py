@@ -11,7 +11,7 @@ from reliability import Count, OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
 from tests.simulation.contents import BEST
 from tests.simulation.source import MONTHS
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 from tests.support.runner import TransactionRunner
 from tests.support.words import Words
 
@@ -92,8 +92,7 @@ def test_after_a_commit_the_states_are_fixed_and_the_remedy_names_what_to_type(o
 )
 def test_what_is_somebodys_own_is_not_dropped(old, own, said):
     """C10: only empty tables that nobody else uses are made anew."""
-    with old.connection.transaction() as tx:
-        tx.run(SQL(own))
+    execute(old.connection, own)
     with pytest.raises(StateDefinitionChanged, match=said):
         changed(old).emit()
     assert kind_of(old) != "OPAQUE"
@@ -101,8 +100,7 @@ def test_what_is_somebodys_own_is_not_dropped(old, own, said):
 
 def test_a_table_that_was_dropped_by_hand_is_made_anew(old):
     """C10: as is common while a pipeline is written."""
-    with old.connection.transaction() as tx:
-        tx.run(SQL("DROP TABLE public.words"))
+    execute(old.connection, "DROP TABLE public.words")
     again = changed(old, State)
     again.process(1)
     assert again.commit() == ["1:0 as c=1"]
@@ -123,9 +121,7 @@ def test_states_of_another_database_are_made_anew_there(new_world):
     asked = "SELECT status FROM reliability.attempt WHERE topology = %(topology)s"
     with world.connection_of(BEST) as there:
         for connection in (world.connection, there):
-            with connection.transaction() as tx:
-                found = tx.all(SQL(asked), topology=world.name)
+            found = connection.all(SQL(asked), topology=world.name)
             assert [row["status"] for row in found] == ["FENCED"]
-        with there.transaction() as tx:
-            [recorded] = tx.all("state_definitions", topology=world.name)
+        [recorded] = there.all("state_definitions", topology=world.name)
     assert "also" in str(recorded["definition"])

@@ -9,9 +9,9 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.checkpoint import CheckpointAction, Message
@@ -47,10 +47,11 @@ from reliability.transaction.topology.participants import (
     take_grant,
 )
 from tests.support.doomed import EVERY, Fate, doomed
-from tests.support.fix_postgres import database_of, new_database, rows, run_as_admin
+from tests.support.fix_postgres import database_of, execute, new_database, rows, run_as_admin
 from tests.support.staged import Staged, die_when_decided, other_nonce
 
 EAST = "east"
+SOON: Any = 0.1  # seconds
 _names = itertools.count(1)
 
 
@@ -94,8 +95,7 @@ def both(*keys: int) -> dict[str, list[int]]:
 
 
 def run(staged: Staged, statement: str, database: str = EAST) -> None:
-    with staged.participants.connection_of(database).transaction() as tx:
-        tx.run(SQL(statement))
+    execute(staged.participants.connection_of(database), statement)
 
 
 def end(staged: Staged, status: str) -> None:
@@ -496,16 +496,17 @@ def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection
             participant.handle(late, ())
 
 
-def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connection):
+def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connection, monkeypatch):
+    monkeypatch.setattr(commit, "PASSING_PATIENCE_SECONDS", SOON)
     staged.process(1, both(1))
-    with driving(staged.participants, patience=1):
+    with driving(staged.participants, patience=SOON):
         assert (
             sweep(LedgerConnection(connection.dsn), staged.topology, Leases(overdue=1)).committed
             == []
         )
         with (
             pytest.raises(LedgerBusy),
-            driving(TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), 1),
+            driving(TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), SOON),
         ):
             pass
     drain(connection, staged.topology)
@@ -516,10 +517,10 @@ def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
     monkeypatch.setattr(checkpoint_driver, "DRIVER_SILENCE_SECONDS", 0)
     staged.process(1, both(1))
     hanging = TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology)
-    with driving(hanging, patience=1) as sleeper:
+    with driving(hanging, patience=SOON) as sleeper:
         assert sleeper.begin_epoch(whatever_is_due(sleeper))
         message = asked(sleeper)
-        with driving(staged.participants, patience=1) as other:
+        with driving(staged.participants, patience=SOON) as other:
             assert isinstance(other.change(whatever_is_due(other)), AppliedPlan)
         with pytest.raises(CheckpointTakenOver):
             sleeper.carry_out(message)
@@ -598,10 +599,7 @@ def test_a_late_lower_grant_is_refused(staged):
     end(staged, "FENCED")
     staged.grant(1, attempt_id=1)
     participant = next(iter(staged.participants))
-    with (
-        pytest.raises(AttemptFenced, match="is too late"),
-        participant.transaction() as tx,
-    ):
+    with pytest.raises(AttemptFenced, match="is too late"), participant.transaction() as tx:
         take_grant(tx, older, row)
 
 
@@ -610,10 +608,7 @@ def test_the_same_id_with_another_nonce_is_refused(staged):
     grant = staged.grant(1)
     row = mirrored(staged, grant)
     participant = next(iter(staged.participants))
-    with (
-        pytest.raises(AttemptFenced, match="is too late"),
-        participant.transaction() as tx,
-    ):
+    with pytest.raises(AttemptFenced, match="is too late"), participant.transaction() as tx:
         take_grant(tx, other_nonce(grant), row)
 
 
@@ -625,8 +620,7 @@ def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
 
 
 def mirrored(staged: Staged, grant):
-    with staged.connection.transaction() as tx:
-        return tx.one("attempt_to_mirror", **grant)
+    return staged.connection.one("attempt_to_mirror", **grant)
 
 
 # --- declare -------------------------------------------------------------------------------------
@@ -663,14 +657,12 @@ def test_a_database_has_one_name(staged, connection, monkeypatch):
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
     with new_database(template) as dsn:
         other = LedgerConnection(dsn)
-        with other.transaction() as tx:
-            tx.run(
-                SQL(
-                    "INSERT INTO reliability.topology (topology, max_spout_pending)"
-                    " VALUES (%(topology)s, 1)"
-                ),
-                topology=staged.topology,
-            )
+        execute(
+            other,
+            "INSERT INTO reliability.topology (topology, max_spout_pending)"
+            " VALUES (%(topology)s, 1)",
+            topology=staged.topology,
+        )
         with pytest.raises(ParticipantTaken, match="of another ledger"):
             declare_participants(TopologyDatabases(other, staged.topology, [EAST]))
 

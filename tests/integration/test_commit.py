@@ -25,7 +25,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.topology.read_standing import read_standing
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, shop, write_parquet
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 from tests.support.runner import TransactionRunner
 from tests.support.staged import Staged
 
@@ -147,19 +147,19 @@ def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(
 
 
 def set_interval(connection, interval):
-    with connection.transaction() as tx:
-        tx.run(
-            SQL("UPDATE reliability.topology SET checkpoint_interval = %(interval)s::interval"),
-            interval=interval,
-        )
+    execute(
+        connection,
+        "UPDATE reliability.topology SET checkpoint_interval = %(interval)s::interval",
+        interval=interval,
+    )
 
 
 def age_commits(connection, interval):
-    with connection.transaction() as tx:
-        tx.run(
-            SQL("UPDATE reliability.commit_log SET committed_at = committed_at - %(i)s::interval"),
-            i=interval,
-        )
+    execute(
+        connection,
+        "UPDATE reliability.commit_log SET committed_at = committed_at - %(i)s::interval",
+        i=interval,
+    )
 
 
 def test_first_commits_keep_the_checkpoint_interval_and_gather(staged, connection):
@@ -208,16 +208,14 @@ def test_the_checkpoint_interval_has_storms_floor(staged, connection):
 def test_contribution_rows_that_are_gone_are_never_taken_for_zero(emitted, connection):
     """H2: an emptied contribution under a sealed attempt is corruption."""
     emitted.process(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("TRUNCATE reliability_contribution.shop__per_day"))
+    execute(connection, "TRUNCATE reliability_contribution.shop__per_day")
     with pytest.raises(LedgerCorruption, match="shop__per_day"):
         emitted.runner.commit(1)
 
 
 def test_a_commit_that_is_refused_behind_ones_own_does_not_take_it_along(emitted, connection):
     processed_out_of_order(emitted)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 20)"))
+    execute(connection, "ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 20)")
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0", "2:0"]
     assert rows(connection, CURR) == [(3, 2)]
 
@@ -228,8 +226,7 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     """Left PROCESSED, every later request would adopt the attempt and be refused again."""
     emitted.process(1)
     emitted.process(2)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 1)"))
+    execute(connection, "ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 1)")
     before = tables(connection)
     with pytest.raises(UnexpectedAnswer, match="poor"):
         emitted.runner.commit(1)
@@ -240,8 +237,7 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     emitted.runner.close(1, emitted.run, "its tasks ended without it")
     with pytest.raises(TxidBlocked, match="poor"):
         emitted.transact(2)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE public.per_day DROP CONSTRAINT poor"))
+    execute(connection, "ALTER TABLE public.per_day DROP CONSTRAINT poor")
     emitted.again().transact(1)
     assert rows(connection, CURR) == [(3, 2)]
 
@@ -252,16 +248,12 @@ def test_a_replay_that_is_refused_holds_up_nobody(emitted, connection):
     again.emit(month(1997, 1))
     again.process(1)
     again.process(2)
-    with connection.transaction() as tx:
-        tx.run(SQL("DELETE FROM reliability_contribution.shop__per_day"
-                   " WHERE _txid = 1 AND _attempt_id = 0"))  # fmt: skip
+    execute(connection, "DELETE FROM reliability_contribution.shop__per_day"
+               " WHERE _txid = 1 AND _attempt_id = 0")  # fmt: skip
     assert [str(c.attempt) for c in again.runner.commit(2)] == ["2:1"]
     assert rows(
         connection, "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
-    ) == [
-        ("COMMITTED",),
-        ("FAILED",),
-    ]
+    ) == [("COMMITTED",), ("FAILED",)]
 
 
 # --- G8: a lost answer ---------------------------------------------------------------------------
@@ -287,8 +279,7 @@ class LosesAnswers(LedgerConnection):
     def transaction(self, **options):
         with super().transaction() as tx:
             yield tx
-        with super().transaction() as tx:
-            commits = tx.one(SQL("SELECT count(*) AS n FROM reliability.commit_log"))["n"]
+        commits = super().one(SQL("SELECT count(*) AS n FROM reliability.commit_log"))["n"]
         if commits:
             raise LedgerUnavailable("server closed the connection unexpectedly")
 
@@ -309,11 +300,11 @@ def test_a_replay_that_fails_leaves_the_old_contribution(emitted, connection):
     again.emit(month(1997, 1))
     grant = again.begin(1)
     again.run_step(grant)
-    with connection.transaction() as tx:
-        tx.run(
-            SQL("DELETE FROM reliability_contribution.shop__per_day WHERE _attempt_id = %(id)s"),
-            id=grant.attempt.attempt_id,
-        )
+    execute(
+        connection,
+        "DELETE FROM reliability_contribution.shop__per_day WHERE _attempt_id = %(id)s",
+        id=grant.attempt.attempt_id,
+    )
     with pytest.raises(Exception, match="per_day"):
         again.seal(grant)
     assert tables(connection) == before

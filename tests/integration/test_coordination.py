@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.coordinator import Begin, Wait
@@ -14,7 +13,7 @@ from reliability.core.errors import AttemptIncomplete, PredecessorFailed, Source
 from reliability.core.leases import Leases
 from reliability.core.waits import WaitReason, WaitsFor
 from reliability.transaction.maintain.sweep import sweep
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 from tests.support.runner import TransactionRunner
 
 ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
@@ -95,12 +94,12 @@ def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection, 
         opaque.begin(txid)
     match way:
         case "lease":
-            with connection.transaction() as tx:
-                tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1"))
+            execute(connection, "UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1")
             sweep(connection, "words", Leases())
         case "request":
-            with connection.transaction() as tx:
-                tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"))
+            execute(
+                connection, "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"
+            )
             sweep(connection, "words", Leases())
         case "close":
             opaque.runner.close(1, opaque.run, "torn down")
@@ -184,8 +183,9 @@ def test_attempts_begin_no_faster_than_the_emit_interval(python_pipeline, connec
     assert isinstance(action, Wait)
     assert "emit interval" in str(action.reason)
     assert emitted.runner.begin(2, request_id, emitted.work()) is None
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"))
+    execute(
+        connection, "UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"
+    )
     assert emitted.begin(2).attempt.attempt_id == 0
 
 

@@ -22,8 +22,7 @@ RANGE = r"\1 BETWEEN now() - interval '6 hours' AND now()"
 def grafana(connection):
     """A session with the grants of the docs, on a ledger where something of everything happens."""
     shop = Shop(connection)
-    for txid in shop.deliver(made(1), made(2)):
-        shop.transact(txid)
+    shop.commit(made(1), made(2))
     shop.deliver(made(3))
     with connection.transaction() as tx:
         tx.cursor.execute(

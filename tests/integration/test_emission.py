@@ -35,7 +35,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, month, pipeline_of, shop, write_parquet
-from tests.support.fix_postgres import rolled_back, rows
+from tests.support.fix_postgres import execute, rolled_back, rows
 from tests.support.runner import TransactionRunner
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
@@ -95,8 +95,7 @@ def test_columns_that_differ_from_the_last_committed_batch_are_logged(
     import pyarrow as pa
 
     emitter.emit(month(1997, 1))
-    with connection.transaction() as tx:
-        tx.cursor.execute("UPDATE reliability.topology SET curr_txid = 2")
+    execute(connection, "UPDATE reliability.topology SET curr_txid = 2")
     schema = pa.schema([("customer", pa.string()), ("day", pa.date32())])
     write_parquet(folder / "1997-02" / "a.parquet", [{"customer": "x"}], schema)
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
@@ -351,10 +350,8 @@ def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, co
 
 
 def test_a_table_with_rows_of_its_own_is_not_taken(emitter, connection):
-    from psycopg2.sql import SQL
 
-    with connection.transaction() as tx:
-        tx.run(SQL("CREATE TABLE public.per_day (day date)"))
+    execute(connection, "CREATE TABLE public.per_day (day date)")
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         emitter.emit(month(1997, 1))
     assert rows(connection, "SELECT count(*) FROM reliability.state") == [(0,)]
@@ -481,8 +478,7 @@ REQUESTS = (
 def store(connection):
     """Three txids that have committed, by a spout without intervals."""
     store = Shop(connection)
-    for txid in store.deliver(made(1), made(2), made(3)):
-        store.transact(txid)
+    store.commit(made(1), made(2), made(3))
     return store
 
 

@@ -14,6 +14,7 @@ from reliability.core.spout import SpoutKind
 from reliability.ledger import locks
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.emit.requests import Run
+from reliability.transaction.maintain import sweep
 from reliability.transaction.process.attempt_messages import renew_lease
 from tests.simulation.contents import BEST, TOTALS
 from tests.simulation.world import Silent
@@ -97,7 +98,7 @@ def test_a_task_that_runs_twice_counts_once_and_reports_success(claimed):
 
 def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed, monkeypatch):
     """A3: and ends the session that holds it, if its attempt is to be fenced."""
-    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 0.1)
     grant = claimed.grant(1)
     holder = own_session(claimed.connection.dsn, application_name=f"reliability {grant}")
     with holder.cursor() as cursor:
@@ -112,7 +113,7 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed,
 
 def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, monkeypatch):
     """A3: with an opaque spout the fence reaches the later txids' attempts, and who holds them."""
-    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 0.1)
     world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2, 2), pending=3)
     for txid in (1, 2, 3):
         world.claim("A", txid, "process")
@@ -127,6 +128,7 @@ def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, 
 
 def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, monkeypatch):
     """A3, A4: and whoever holds it for an attempt past its lease loses its session."""
+    monkeypatch.setattr(sweep, "PASSING_PATIENCE_SECONDS", 0.1)
     world = new_world(items=(2, 2), pending=2)
     for txid in (1, 2):
         world.claim("A", txid, "process")

@@ -12,7 +12,7 @@ from benchmarks.copied_history import fill
 from benchmarks.ledger_growth import Pipeline, parameters
 from reliability.ledger.queries import queries
 from reliability.transaction.correct.rollback import roll_back
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 COPIES = 3000
 #: All that a run of a new txid asks, that waiting tasks and sweeps ask, and that `status` asks of a
@@ -99,8 +99,7 @@ def test_a_person_may_partition_the_tables_of_a_state(connection, tmp_path, monk
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     pipeline = Pipeline(connection, topologies.growth, tmp_path)
     pipeline.transact(range(8))
-    with connection.transaction() as tx:
-        tx.run(SQL(PARTITIONED))
+    execute(connection, PARTITIONED)
     pipeline.transact(range(4, 12))
     counts = (
         "SELECT tableoid::regclass::text, count(*), sum(n) FROM public.totals_of_growth GROUP BY 1"

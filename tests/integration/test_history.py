@@ -45,17 +45,10 @@ from reliability.transaction.inspect.verify import verify, verify_state
 from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.compaction import compact, fold_step
 from reliability.transaction.topology.lifecycle import declare
-from tests.integration.test_states import (
-    BATCHES,
-    BY_DAY,
-    STATES,
-    examples,
-    expected,
-    found,
-)
+from tests.integration.test_states import BATCHES, BY_DAY, STATES, examples, expected, found
 from tests.integration.test_states import order_of as order
 from tests.replay.shop import Shop, made, states
-from tests.support.fix_postgres import new_session, rolled_back, rows
+from tests.support.fix_postgres import execute, new_session, rolled_back, rows
 from tests.support.one_state import OneState
 from tests.support.staged import Staged
 
@@ -254,8 +247,7 @@ def keep(connection, *, txids=None, days=None):
 
 
 def change(connection, statement):
-    with connection.transaction() as tx:
-        tx.run(SQL(statement))
+    execute(connection, statement)
 
 
 def compacted(connection, topology="t"):
@@ -426,12 +418,10 @@ def two_states(elsewhere):
 
 def live(shop, keep_house=lambda: None):
     """Commit, correct, roll back and commit again."""
-    for txid in shop.deliver(made(1), made(2), made(3)):
-        shop.transact(txid)
+    shop.commit(made(1), made(2), made(3))
     keep_house()
     shop.correct(3, made(9))
-    for txid in shop.deliver(made(4, rows=0), made(5)):
-        shop.transact(txid)
+    shop.commit(made(4, rows=0), made(5))
     keep_house()
     shop.correct(4, [])
     roll_back(shop.connection, shop.name, 4, "a wrong delivery")
@@ -467,8 +457,7 @@ def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(
 def test_a_decision_binds_before_anything_is_folded(connection, east):
     """Else a replay could be prepared before, and committed after what it replaces was folded."""
     shop = Shop(connection, elsewhere=EAST, kinds=two_states)
-    for txid in shop.deliver(made(1), made(2), made(3)):
-        shop.transact(txid)
+    shop.commit(made(1), made(2), made(3))
     change(connection, "UPDATE reliability.topology SET compacted_through = 2")
     with pytest.raises(ReplayNotPossible, match="a state of the topology has compacted"):
         shop.replay(2)
@@ -699,13 +688,7 @@ def weights(*values):
 
 @pytest.mark.parametrize(
     ("by", "different"),
-    [
-        ("w * (1 + 1e-12)", 0),
-        ("w * 1.001", 1),
-        ("'Infinity'", 1),
-        ("'NaN'", 1),
-        ("NULL", 1),
-    ],
+    [("w * (1 + 1e-12)", 0), ("w * 1.001", 1), ("'Infinity'", 1), ("'NaN'", 1), ("NULL", 1)],
 )
 def test_the_last_digits_of_a_sum_of_floats_may_differ(tx, by, different):
     one = OneState(tx, WEIGHTS)

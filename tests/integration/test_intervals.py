@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from reliability.cli import app
@@ -31,7 +30,7 @@ from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.inspect.overview import overviews
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 UTC = timezone.utc
 MONTHLY = Schedule(
@@ -150,20 +149,20 @@ def test_completeness_names_each_interval(emitter, connection):
 
 def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, connection, tmp_path):
     emit(emitter, 4, replace(MONTHLY, first_start=month(1997, 4).start, last_start=None))
-    with connection.transaction() as tx:  # no month is missing until next year
-        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1997-04-01'"))
+    # no month is missing until next year
+    execute(connection, "UPDATE reliability.schedule SET last_start = '1997-04-01'")
     say("lag", "--fail-after", "3600")
     with pytest.raises(NothingToEmit):
         emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
     say("lag", "--fail-after", "3600")
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"))
+    execute(
+        connection, "UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"
+    )
     say("lag", "--fail-after", "3600", code=3)
     deliver(tmp_path, "1997-03/a")
     emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
     say("lag", "--fail-after", "3600")
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1997-05-01'"))
+    execute(connection, "UPDATE reliability.schedule SET last_start = '1997-05-01'")
     say("lag", "--fail-after", "3600", code=3)
 
 
@@ -178,18 +177,19 @@ def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(e
     hour = now.replace(minute=0, second=0, microsecond=0)
     period = Schedule(period=timedelta(hours=1), first_start=hour - timedelta(hours=2))
     emit(emitter, 1, period)
-    with connection.transaction() as tx:  # the last hour has ended when its end is 10 minutes ago
-        tx.run(
-            SQL("UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s"),
-            ago=timedelta(hours=2, minutes=9),
-        )
+    # the last hour has ended when its end is 10 minutes ago
+    execute(
+        connection,
+        "UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s",
+        ago=timedelta(hours=2, minutes=9),
+    )
     ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
     assert (state, count) == ("missing", 1)
-    with connection.transaction() as tx:
-        tx.run(
-            SQL("UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s"),
-            ago=timedelta(hours=2, minutes=11),
-        )
+    execute(
+        connection,
+        "UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s",
+        ago=timedelta(hours=2, minutes=11),
+    )
     ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
     assert (state, count) == ("missing", 2)
 
@@ -231,8 +231,8 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
 
     emitter.again("r").emit(january)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
-    with connection.transaction() as tx:  # an earlier try of the task, which was thought dead
-        tx.run("fail_emission", topology="shop", reason_code="X", reason="too late", **run)
+    # an earlier try of the task, which was thought dead
+    connection.run("fail_emission", topology="shop", reason_code="X", reason="too late", **run)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
 
 
@@ -280,13 +280,9 @@ def test_each_open_txid_says_why(emitter, connection):
     emitter = emitter.again("scheduled__1997-02-01T00:00:00+00:00")
     emitter.runner.close(1, emitter.run, "its tasks ended without it")
     say("park", "shop", "2", "--reason", "a broken file", "--yes")
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1996-01-01'"))
+    execute(connection, "UPDATE reliability.schedule SET last_start = '1996-01-01'")
     found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
-    assert (found["1"]["state"], found["1"]["next_step"][:19]) == (
-        "blocked",
-        "fix the cause; then",
-    )
+    assert (found["1"]["state"], found["1"]["next_step"][:19]) == ("blocked", "fix the cause; then")
     assert (
         found["2"]["why"]
         == "parked (a broken file); waits behind 1: txids commit in order; 1 is blocked"
@@ -393,8 +389,7 @@ def test_a_question_names_the_interval(emitter, connection):
 def test_an_interval_that_was_emitted_by_another_schedule_is_not_missing(emitter, connection):
     """It could not be emitted: it would overlap."""
     emit(emitter, 1, replace(MONTHLY, last_start=month(1997, 1).start))
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.schedule SET cron = '0 0 1 1 *'"))
+    execute(connection, "UPDATE reliability.schedule SET cron = '0 0 1 1 *'")
     assert [state for _, state, _ in states(connection)] == ["open"]
     assert Interval.parse("1997").contains(month(1997, 1))
 

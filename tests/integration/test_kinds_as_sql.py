@@ -14,17 +14,7 @@ import pytest
 import sqlparse
 from psycopg2.sql import Composable
 
-from reliability import (
-    Append,
-    Avg,
-    Count,
-    Latest,
-    Max,
-    OpaqueState,
-    State,
-    Sum,
-    TransactionalState,
-)
+from reliability import Append, Avg, Count, Latest, Max, OpaqueState, State, Sum, TransactionalState
 from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction
 from tests.support.fix_postgres import rolled_back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import closing
 
 import psycopg2
 import pytest
@@ -28,7 +29,7 @@ from reliability.ledger.queries import queries
 from reliability.transaction.topology.databases import open_ledger
 from spark_apps import global_count
 from tests.support.doomed import doomed
-from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
+from tests.support.fix_postgres import execute, new_session, own_session, rows, run_as_admin
 
 
 @pytest.fixture
@@ -72,8 +73,7 @@ def test_a_migration_that_fails_leaves_nothing(empty):
 
 
 def test_an_older_a_newer_and_a_changed_ledger(connection):
-    with connection.transaction() as tx:
-        tx.run(SQL("INSERT INTO reliability.migration VALUES (9999, 'future', 'x')"))
+    execute(connection, "INSERT INTO reliability.migration VALUES (9999, 'future', 'x')")
     with pytest.raises(LedgerTooNew, match="9999"):
         check_migrated(connection)
     with connection.transaction() as tx:
@@ -81,8 +81,7 @@ def test_an_older_a_newer_and_a_changed_ledger(connection):
         tx.run(SQL("UPDATE reliability.migration SET checksum = 'x' WHERE number = 1"))
     with pytest.raises(MigrationChanged, match="0001_topology"):
         check_migrated(connection)
-    with connection.transaction() as tx:
-        tx.run(SQL("DELETE FROM reliability.migration"))
+    execute(connection, "DELETE FROM reliability.migration")
     with pytest.raises(LedgerNotMigrated, match="does not have migration 1"):
         open_ledger("a test")
 
@@ -135,8 +134,7 @@ def test_no_transaction_runs_in_a_session_whose_settings_failed(connection, monk
 
 
 def test_a_lost_session_is_opened_again(connection):
-    with connection.transaction() as tx:
-        pid = tx.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
+    pid = connection.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
     run_as_admin(f"SELECT pg_terminate_backend({pid})")
     with pytest.raises(LedgerUnavailable), connection.transaction() as tx:
         tx.one(SQL("SELECT 1 AS one"))
@@ -159,11 +157,10 @@ def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(conne
     with connection.transaction() as tx:
         tx.run(SQL("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
         tx.run(SQL("SET SESSION synchronous_commit = off"))
-    with connection.transaction() as tx:
-        shown = [
-            tx.one(SQL(f"SHOW {name}"))[name]
-            for name in ("transaction_isolation", "synchronous_commit", "lock_timeout")
-        ]
+    shown = [
+        connection.one(SQL(f"SHOW {name}"))[name]
+        for name in ("transaction_isolation", "synchronous_commit", "lock_timeout")
+    ]
     assert shown == ["read committed", "on", "10s"]
 
 
@@ -226,23 +223,17 @@ def test_every_query_is_used_and_prepares(connection):
     called = set(re.findall(r"(?:SELECT|PERFORM) reliability\.(\w+)\(", sql))
     unused = [name for name in queries() if f'"{name}"' not in code and name not in called]
     assert unused == []
-    for name, text in queries().items():
-        if name == "create_migration_table" or not text.lstrip("-").strip():
-            continue
-        if name == "open_session" or not re.search(r"^(SELECT|INSERT|UPDATE)", text, re.MULTILINE):
-            continue  # the session's own
-        if re.search(r"\{[a-z]+\}", text):
-            continue  # the names of a user's table are put in: test_spouts runs them
-        parameters = re.findall(r"%\((\w+)\)s", text)
-        statement = re.sub(r"%\(\w+\)s", "NULL", text)
-        connection = own_session(connection.dsn)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("EXPLAIN " + statement)
-        finally:
-            connection.rollback()
-            connection.close()
-        assert all(parameters), name
+    with closing(own_session(connection.dsn)) as session, session.cursor() as cursor:
+        for name, text in queries().items():
+            if name == "create_migration_table" or not text.lstrip("-").strip():
+                continue
+            is_statement = re.search(r"^(SELECT|INSERT|UPDATE)", text, re.MULTILINE)
+            if name == "open_session" or not is_statement:
+                continue  # the session's own
+            if re.search(r"\{[a-z]+\}", text):
+                continue  # the names of a user's table are put in: test_spouts runs them
+            cursor.execute("EXPLAIN " + re.sub(r"%\(\w+\)s", "NULL", text))
+            session.rollback()
 
 
 CONSTRAINTS = {

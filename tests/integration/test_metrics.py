@@ -16,7 +16,7 @@ from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import ROW_LENGTH, Shop, made
-from tests.support.fix_postgres import admin_session, rows, run_as_admin
+from tests.support.fix_postgres import admin_session, execute, rows, run_as_admin
 
 
 @pytest.fixture
@@ -39,8 +39,7 @@ def metrics(connection, topology="shop"):
 
 
 def run(connection, statement, **parameters):
-    with connection.transaction() as tx:
-        tx.run(SQL(statement), **parameters)
+    execute(connection, statement, **parameters)
 
 
 def test_where_a_topology_stands(shop, connection):
@@ -94,8 +93,7 @@ def test_attempts_that_live_and_that_failed(shop, connection):
 
 
 def test_what_is_blocked_held_and_paused(shop, connection):
-    request_id = shop.runner.contact(3, shop.who(3)).request_id
-    grant = shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))
+    grant = shop.begin(3)
     assert metrics(connection)["processing"] == 1
     end_attempt(connection, grant, AttemptIncomplete("it broke"), fence=True)
     run(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()"
@@ -173,8 +171,7 @@ def test_rows_are_of_batches_and_every_rollback_counts(shop, connection, view):
 @pytest.fixture
 def monitor(connection):
     """A role that may read the views and nothing else."""
-    with connection.transaction() as tx:
-        name = tx.one(SQL("SELECT current_database() AS name"))["name"]
+    name = connection.one(SQL("SELECT current_database() AS name"))["name"]
     run_as_admin("DROP ROLE IF EXISTS monitor", "CREATE ROLE monitor LOGIN")
     run_as_admin(
         "GRANT USAGE ON SCHEMA reliability TO monitor",

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
-from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from reliability.cli import app
@@ -18,7 +17,7 @@ from reliability.ledger.connection import DatabaseTransaction
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
-from tests.support.fix_postgres import database_of, new_database, new_session
+from tests.support.fix_postgres import database_of, execute, new_database, new_session
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 SECONDS = 1.0  # for each view, however long the history
@@ -105,8 +104,7 @@ def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connectio
     """K1: `status`, `lag`, `txids`, `show` and the page said "waits to begin", not behind whom."""
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
     set_windows = "UPDATE reliability.topology SET max_spout_pending = 1, max_replay_pending = 1"
-    with connection.transaction() as tx:
-        tx.run(SQL(set_windows))
+    execute(connection, set_windows)
     work = shop.topology.work("commit")
     begin(shop, 4, work)
     reason = "behind 4: at most 1 at once (max_spout_pending)"
@@ -140,8 +138,7 @@ def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connectio
 
 def test_everybody_says_why_a_replay_waits(client, shop, connection, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.topology SET max_replay_pending = 1"))
+    execute(connection, "UPDATE reliability.topology SET max_replay_pending = 1")
     work = shop.topology.work("commit")
     shop.clear(1, 2)
     begin(shop, 1, work)
@@ -267,8 +264,7 @@ def test_a_long_gap_of_days_leaves_the_calendar_by_month(client, full, connectio
     """Days that are missing in a row are one sign, which is longer than a month."""
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
     shop_named(connection, "shop").deliver(made(1))
-    with connection.transaction() as tx:
-        tx.run(SQL(DAYS))
+    execute(connection, DAYS)
     source = client.get(at("shop", "/calendar")).text
     assert "missing, 58 intervals" in source
     assert re.findall(r"<h2[^>]*>([^<]*)</h2>", source) == ["2020-03", "2020-01"]
@@ -402,8 +398,8 @@ def test_a_run_of_many_txids_is_asked_for_in_one_go(client, connection, monkeypa
         return run_all(tx, statement, **parameters)
 
     shop = shop_named(connection, "shop")
-    for txid in shop.deliver(*(made(n) for n in range(1, 9))):
-        shop.transact(txid)
+    shop.commit(*(made(n) for n in range(1, 9)))
+    for txid in range(1, 9):
         shop.correct(txid, made(100 + txid))
     monkeypatch.setattr(DatabaseTransaction, "all", counted)
     said = read(client, at("shop", "/runs?run_id=run+1"))
@@ -449,8 +445,7 @@ INJECT = """
 def test_texts_of_others_are_shown_as_they_are(client, full, ledgers, monkeypatch, text):
     with new_session(database_of(ledgers.full)) as connection:
         monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-        with connection.transaction() as tx:
-            tx.run(SQL(INJECT), text=text)
+        execute(connection, INJECT, text=text)
         paths = ["/reliability/", at("rich"), at("rich", f"/runs?run_id={quote(text[:200])}")]
         paths += [at("rich", f"/txids/{txid}") for txid in (1, 2, 3, 6, 7, 9)]
         for path in paths:
@@ -486,8 +481,7 @@ def test_only_a_web_address_is_a_link_to_spark(client, shop):
     """A driver wrote it; the page's links open in Airflow's own document."""
     begin(shop, 4, shop.topology.work("commit", "process"))
     for url in ("http://worker:4040", "javascript:alert(1)", None):
-        with shop.connection.transaction() as tx:
-            tx.run(SQL(RUNNING), url=url)
+        execute(shop.connection, RUNNING, url=url)
         is_link = url == "http://worker:4040"
         source = client.get(at("shop", "/txids/4")).text
         assert ('data-airflow-link href="http://worker:4040"' in source) == is_link
@@ -559,8 +553,7 @@ def test_a_migration_is_missing(client, environment, monkeypatch):
     ],
 )
 def test_nothing_is_done_to_the_schema_of_another_release(client, shop, changed, code):
-    with shop.connection.transaction() as tx:
-        tx.run(SQL(changed))
+    execute(shop.connection, changed)
     for path in ("/reliability/", *views("shop", 3)[1:], at("shop", "/txids/3/spark")):
         if not path.endswith("/series"):
             assert code in read(client, path, 409), path
@@ -723,11 +716,12 @@ def test_every_view_of_a_long_history_is_quick(client, long):
 
 
 def fastest(client, path):
-    """Return how long the fastest of three answers took: the machine does other things, too."""
-    found = []
+    """Return how long an answer took, of three at most: the machine does other things, too."""
     for _ in range(3):
         began = time.monotonic()
         answer = client.get(path)
-        found.append(time.monotonic() - began)
+        took = time.monotonic() - began
         assert answer.status_code == 200, answer.text
-    return min(found)
+        if took < SECONDS:
+            break
+    return took

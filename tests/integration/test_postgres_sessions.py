@@ -30,7 +30,14 @@ from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, pipeline_of, write_parquet
-from tests.support.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
+from tests.support.fix_postgres import (
+    database_of,
+    execute,
+    new_database,
+    own_session,
+    rows,
+    run_as_admin,
+)
 
 PINNED = {
     "TimeZone": "UTC",
@@ -90,8 +97,7 @@ def test_the_role_of_the_tests_has_other_settings(connection):
 
 def test_what_is_set_in_one_transaction_is_gone_in_the_next(connection):
     """As a trigger of the user's may do it, or another client of the same pooler."""
-    with connection.transaction() as tx:
-        tx.run(SQL("SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 1; SET jit = on"))
+    execute(connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 1; SET jit = on")
     assert [shown(connection, name) for name in ("TimeZone", "statement_timeout", "jit")] == [
         "UTC",
         "0",
@@ -312,8 +318,7 @@ def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding,
 
 def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(connection):
     """S1: in that encoding the driver could not even send it."""
-    with connection.transaction() as tx:
-        said = tx.one(SQL("SELECT %(reason)s::text AS said"), reason="你好 €")
+    said = connection.one(SQL("SELECT %(reason)s::text AS said"), reason="你好 €")
     assert said == {"said": "你好 €"}
 
 
@@ -372,8 +377,7 @@ def test_bytes_that_are_no_text_are_an_error_of_ours(environment):
 def test_an_error_of_copy_names_line_and_column_and_shows_no_row(connection):
     import io
 
-    with connection.transaction() as tx:
-        tx.run(SQL("CREATE TABLE public.people (name text, age integer)"))
+    execute(connection, "CREATE TABLE public.people (name text, age integer)")
     with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.copy("COPY public.people FROM STDIN (FORMAT csv)", io.BytesIO(b"ann,1\nbob,x,secret\n"))
     assert raised.value.what == "extra data after last expected column; COPY people, line 2"
@@ -381,8 +385,9 @@ def test_an_error_of_copy_names_line_and_column_and_shows_no_row(connection):
 
 
 def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(connection):
-    with connection.transaction() as tx:
-        tx.run(SQL("CREATE TABLE public.people (name text, age integer UNIQUE CHECK (age > 0))"))
+    execute(
+        connection, "CREATE TABLE public.people (name text, age integer UNIQUE CHECK (age > 0))"
+    )
     with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.run(SQL("INSERT INTO public.people VALUES ('secret', -1)"))
     assert "people_age_check" in raised.value.what
@@ -399,14 +404,14 @@ def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pyt
     shop = python_pipeline(words(["man", "dog"]))
     shop.emit(None)
     shop.transact(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE public.seen ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"))
+    execute(
+        connection, "ALTER TABLE public.seen ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+    )
     again = shop.again()
     again.emit(None)
     with pytest.raises(RightMissing, match="row-level security"):
         again.transact(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE public.seen NO FORCE ROW LEVEL SECURITY"))
+    execute(connection, "ALTER TABLE public.seen NO FORCE ROW LEVEL SECURITY")
     again.transact(1)
     assert rows(connection, "SELECT count(*) FROM public.seen") == [(2,)]
 
@@ -445,8 +450,7 @@ def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(
     )
     shop = Shop(connection)
     shop.deliver(made(1))
-    request_id = shop.runner.contact(1, shop.who(1)).request_id
-    grant = shop.runner.begin(1, request_id, shop.topology.work("commit"))
+    grant = shop.begin(1)
     assert grant
     shop.write(grant)
     shop.runner.end_attempt(grant, AttemptIncomplete("its JVM died"))

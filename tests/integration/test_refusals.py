@@ -30,7 +30,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import end_attempt
 from tests.replay.shop import Shop
 from tests.support.commit_task import context, shop_with_two_txids
-from tests.support.fix_postgres import database_of, rolled_back, rows, run_as_admin
+from tests.support.fix_postgres import database_of, execute, rolled_back, rows, run_as_admin
 
 OVERDUE = Leases(overdue=0)
 
@@ -59,8 +59,7 @@ def begun(shop, txid):
 
 
 def sql(connection, statement: str) -> None:
-    with connection.transaction() as tx:
-        tx.run(SQL(statement))
+    execute(connection, statement)
 
 
 def statuses(connection) -> list[tuple[Any, ...]]:

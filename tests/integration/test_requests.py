@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability.core.coordinator import Begin, Submit, Wait
 from reliability.core.errors import (
@@ -30,7 +29,7 @@ from reliability.transaction.process.begin import claim_step
 from reliability.transaction.topology.read_standing import read_txid
 from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
-from tests.support.fix_postgres import wait_until_it_waits
+from tests.support.fix_postgres import execute, wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 
@@ -296,8 +295,7 @@ def test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced(
                 run = Run(dag_id=world.name, run_id="A")
                 close(another, world.name, 1, run, "torn down")
             else:
-                with another.transaction() as tx:
-                    tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch'"))
+                execute(another, "UPDATE reliability.request SET renewed_at = 'epoch'")
                 assert sweep(another, world.name, clean=True).given_up
         return done(*args, **kwargs)
 

@@ -16,6 +16,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.transaction.commit.committer import drain
 from reliability.transaction.emit.emission import emit
 from tests.support.doomed import doomed
+from tests.support.fix_postgres import execute
 
 TXIDS = 3
 
@@ -80,8 +81,7 @@ def test_a_reader_follows_eight_calls_from_a_task_to_the_insert_of_its_commit(co
 
 def test_more_commits_one_by_one_share_what_is_read_once(counted, connection):
     transactions, fate = counted
-    with connection.transaction() as tx:
-        tx.cursor.execute("UPDATE reliability.topology SET groups_commits = false")
+    execute(connection, "UPDATE reliability.topology SET groups_commits = false")
     for txid in range(1, TXIDS + 1):
         transactions.process(txid)
     before = fate.round_trips

@@ -12,7 +12,7 @@ from reliability.ledger import migrations as module
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
 from reliability.ledger.queries import sql_folder
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 # What a later release may need: a column that old rows have too, by their data, and another rule.
 NEXT = """
@@ -48,8 +48,7 @@ def next_release(tmp_path: Path) -> Path:
 
 
 def run(connection: LedgerConnection, statement: str) -> None:
-    with connection.transaction() as tx:
-        tx.cursor.execute(statement)
+    execute(connection, statement)
 
 
 def test_a_later_release_upgrades_a_ledger_with_data_in_it(

@@ -7,12 +7,12 @@ import socket
 from collections import defaultdict
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
 from tests.replay.shop import ROW_LENGTH
+from tests.support.command_line import say
 from tests.support.commit_task import CommitTask, shop_with_two_txids
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 pytest.importorskip("statsd")
 
@@ -130,19 +130,25 @@ def raise_(error):
 
 
 def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection):
-    request_id = shop.runner.contact(2, shop.who(2)).request_id
-    shop.runner.begin(2, request_id, shop.topology.work("commit", "process"))
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
+    shop.begin(2)
+    execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'")
     spark.run(1)
     assert daemon.told()["airflow.reliability.fenced"] == ["1|c"]
 
 
-@pytest.fixture
-def sweep_task(airflow_home):
-    from reliability_airflow import housekeeping_dag
+class ThisProcess:
+    """Runs the command line of the sweep's process in this one."""
 
-    return housekeeping_dag().task_dict["sweep"]
+    def run_command(self, command):
+        return say(*command[3:], code=None)
+
+
+@pytest.fixture
+def sweep_task(airflow_home, monkeypatch):
+    from reliability_airflow import housekeeping
+
+    monkeypatch.setattr(housekeeping.SweepOperator, "_process", ThisProcess())
+    return housekeeping.housekeeping_dag().task_dict["sweep"]
 
 
 def test_housekeeping_tells_where_each_topology_stands(daemon, sweep_task, shop, connection):
@@ -154,8 +160,7 @@ def test_housekeeping_tells_where_each_topology_stands(daemon, sweep_task, shop,
     assert told["airflow.reliability.blocked_txids.shop"] == ["0|g"]
     assert float(told["airflow.reliability.contribution_bytes"][0].removesuffix("|g")) > 0
     assert "airflow.reliability.last_commit_seconds" not in told  # nothing has committed
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.request SET status = 'CLOSED', ended_at = now()"))
+    execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
     sweep_task.execute({})
     told = daemon.told()
     assert told["airflow.reliability.blocked_txids.shop"] == ["2|g"]
@@ -183,8 +188,7 @@ def test_stats_that_fail_fail_no_task(daemon, spark, sweep_task, monkeypatch, ca
 
 
 def test_figures_that_cannot_be_read_fail_no_task(daemon, spark, sweep_task, connection):
-    with connection.transaction() as tx:
-        tx.run(SQL("DROP VIEW reliability.metrics"))
+    execute(connection, "DROP VIEW reliability.metrics")
     sweep_task.execute({})
     assert daemon.told() == {}
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from reliability.cli import app
 from reliability.ledger.connection import LedgerConnection
 from tests.replay.shop import Shop, made, states
-from tests.support.fix_postgres import new_database
+from tests.support.fix_postgres import execute, new_database
 from tests.support.pseudo_terminal import CTRL_C, terminal
 
 LONG = "revenue_by_customer_of_2013x"  # as long as a topology's name may be
@@ -46,8 +46,7 @@ def troubled(template):
         connection = LedgerConnection(dsn)
         working = open_shop(connection, LONG, 7, committed=4)
         working.correct(2, made(102))
-        request_id = working.runner.contact(5, working.who(5)).request_id
-        working.runner.begin(5, request_id, working.topology.work("commit"))
+        working.begin(5)
         working.process(6)
         held = open_shop(connection, "held_back", 4, committed=3)
         say("rollback", held.name, "1", "--reason", REASON, "--yes")
@@ -65,8 +64,7 @@ def open_shop(connection, name, txids, committed):
     shop = Shop(connection, name=name, kinds=lambda _: states_of(name))
     for txid in range(1, txids + 1):
         shop.deliver(made(txid))
-    with connection.transaction() as tx:
-        tx.run(SQL(DATES), topology=name)
+    execute(connection, DATES, topology=name)
     for txid in range(1, committed + 1):
         shop.transact(txid)
     return shop
@@ -117,13 +115,17 @@ def test_it_fits_a_terminal_and_is_whole_in_a_pipe(ledger, arguments):
     assert [line for line in wide if not line.startswith("  `reliability ")] == []  # it is copied
     assert "…" not in said.replace("'…'", "")
     assert "\x1b[" in seen.raw
-    without = run(*arguments, NO_COLOR="1").raw
-    assert re.search(r"\x1b\[[\d;]*m", without) is None
-    assert "\x1b" not in without or arguments == ("verify",)  # a bar moves the cursor
     piped = CliRunner().invoke(app, list(arguments)).output
     assert "\x1b" not in piped
     if arguments[0] not in ("watch", "lag", "verify"):  # they have ages, and a bar
         assert sorted(words(said)) == sorted(words(piped))
+
+
+@pytest.mark.parametrize("verb", ["status", "verify"])
+def test_who_wants_no_colours_gets_none(ledger, verb):
+    without = run(verb, NO_COLOR="1").raw
+    assert re.search(r"\x1b\[[\d;]*m", without) is None
+    assert "\x1b" not in without or verb == "verify"  # a bar moves the cursor
 
 
 def words(text):

@@ -11,6 +11,7 @@ from reliability import Append, Count, State
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from tests.replay.shop import Shop, made
+from tests.support.fix_postgres import execute
 
 TIMES = ["0044-03-15 BC", "20226-01-01", "infinity", "-infinity"]
 
@@ -26,16 +27,14 @@ def states(_):
 def shop(connection):
     """A txid has committed."""
     shop = Shop(connection, kinds=states)
-    for txid in shop.deliver(made(1)):
-        shop.transact(txid)
+    shop.commit(made(1))
     return shop
 
 
 @pytest.mark.parametrize("time", TIMES)
 def test_a_row_with_such_a_time_is_explained_and_verified(shop, connection, time):
     day, last = date(2026, 1, 2), "reliability_contribution.shop__days"
-    with connection.transaction() as tx:
-        tx.run(SQL(f"UPDATE {last} SET day = %(to)s WHERE day = %(day)s"), to=time, day=day)
+    execute(connection, f"UPDATE {last} SET day = %(to)s WHERE day = %(day)s", to=time, day=day)
     [days, _] = verify(connection, "shop")
     assert {str(one.key["day"]) for one in days.examples} == {str(day), time}
     found = explain(connection, "shop", "days", {"day": time})
@@ -49,8 +48,7 @@ def test_every_type_of_time_is_read(connection, time):
         "SELECT CAST(%(time)s AS date) AS day, CAST(%(time)s AS timestamp) AS moment,"
         " CAST(%(time)s AS timestamptz) AS instant, ARRAY[CAST(%(time)s AS date)] AS days"
     )
-    with connection.transaction() as tx:
-        found = tx.one(asked, time=time)
+    found = connection.one(asked, time=time)
     assert found["day"] == time
     assert found["days"] == [time]
     for name in ("moment", "instant"):
@@ -58,15 +56,14 @@ def test_every_type_of_time_is_read(connection, time):
 
 
 def test_times_of_both_are_pythons(connection):
-    with connection.transaction() as tx:
-        found = tx.one(
-            SQL(
-                "SELECT date '2026-01-02' AS day, timestamp '2026-01-02 03:04' AS moment,"
-                " timestamptz '2026-01-02 03:04+00' AS instant, interval '90 minutes' AS length,"
-                " interval '178000000 years' AS ages, NULL::date AS none,"
-                " ARRAY[date '2026-01-02', NULL] AS days"
-            )
+    found = connection.one(
+        SQL(
+            "SELECT date '2026-01-02' AS day, timestamp '2026-01-02 03:04' AS moment,"
+            " timestamptz '2026-01-02 03:04+00' AS instant, interval '90 minutes' AS length,"
+            " interval '178000000 years' AS ages, NULL::date AS none,"
+            " ARRAY[date '2026-01-02', NULL] AS days"
         )
+    )
     assert found["day"] == date(2026, 1, 2)
     assert found["moment"] == datetime(2026, 1, 2, 3, 4)
     assert found["instant"].utcoffset() == timedelta()

@@ -12,7 +12,7 @@ from reliability.core.errors import AttemptFenced, AttemptIncomplete
 from reliability.core.leases import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import month, write_parquet
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -112,8 +112,7 @@ def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(
     emitted.runner.end_step(grant, "customers")
     assert emitted.begin(1, "days") == grant
     emitted.run_step(grant, "days")
-    with warehouse.transaction() as tx:
-        tx.cursor.execute("DELETE FROM reliability.ack WHERE partition = 0")
+    execute(warehouse, "DELETE FROM reliability.ack WHERE partition = 0")
     with pytest.raises(AttemptIncomplete, match="per_day"):
         emitted.runner.end_step(grant, "days")
     assert rows(connection, STATUS) == [(1, 0, "FAILED")]
@@ -131,11 +130,11 @@ def test_a_begin_that_died_before_it_told_every_database_is_made_good(
     """C6: else Spark would run for an attempt that the other database has never heard of."""
     work, request_id = emitted.work("days"), emitted.request(1, "days")
     emitted.runner.begin(1, request_id, work)
-    with warehouse.transaction() as tx:
-        tx.cursor.execute(
-            "DELETE FROM reliability.sink; DELETE FROM reliability.attempt_event;"
-            "DELETE FROM reliability.attempt; DELETE FROM reliability.transaction"
-        )
+    execute(
+        warehouse,
+        "DELETE FROM reliability.sink; DELETE FROM reliability.attempt_event;"
+        "DELETE FROM reliability.attempt; DELETE FROM reliability.transaction",
+    )
     emitted.transact(1)
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
     assert rows(connection, STATUS) == [(1, 0, "COMMITTED")]

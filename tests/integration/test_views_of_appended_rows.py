@@ -34,7 +34,7 @@ from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made
-from tests.support.fix_postgres import own_session, rows
+from tests.support.fix_postgres import execute, own_session, rows
 
 VALUES = {"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")}
 VIEWED = State("viewed", key={"k": "bigint"}, values=VALUES, as_view=True)
@@ -90,7 +90,7 @@ def test_a_view_shows_one_attempt_of_a_txid(shop, connection):
 
 PEEK = """
     CREATE FUNCTION public.peek(word text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 0.00001
-        AS $$ BEGIN RAISE NOTICE 'peeked at %', word; RETURN true; END $$
+        AS $$ BEGIN RAISE NOTICE 'peeked at %%', word; RETURN true; END $$
 """
 
 
@@ -104,8 +104,7 @@ def peeked(connection):
 
 def test_a_reader_s_function_sees_no_row_that_does_not_count(shop, connection):
     """H11: neither of a dry run, nor of a replaced attempt, nor what has not committed."""
-    with connection.transaction() as tx:
-        tx.cursor.execute(PEEK)
+    execute(connection, PEEK)
     shop.transact(1)
     shop.dry_run(1)
     shop.correct(1, made(5))
@@ -118,8 +117,7 @@ def test_a_row_is_explained_by_the_index_though_its_key_has_a_leaky_comparison(c
     """H11: the view itself would be read whole for a numeric key."""
     numeric = replace(VIEWED, key={"price": "numeric"}, values={"word": Append("word", "text")})
     shop = Shop(connection, kinds=lambda _: [numeric])
-    for txid in shop.deliver(made(1), made(2)):
-        shop.transact(txid)
+    shop.commit(made(1), made(2))
     shop.dry_run(1)
     tables = stored_state("shop", numeric)
     with connection.transaction() as tx:
@@ -167,8 +165,7 @@ def replaced(connection, monkeypatch):
     monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
     counts = State("counts", values={"n": Count()})
     shop = Shop(connection, kinds=lambda _: [VIEWED, counts], tasks=2)
-    shop.deliver(made(1))
-    shop.transact(1)
+    shop.commit(made(1))
     shop.correct(1, made(5))
     return shop
 
@@ -265,8 +262,7 @@ def test_a_value_may_have_a_name_of_the_ledgers(connection, name):
     """A replay joins the rows with headers, which have columns of these names."""
     named = replace(VIEWED, values={name: Append("word", "text")})
     shop = Shop(connection, kinds=lambda _: [named])
-    shop.deliver(made(1))
-    shop.transact(1)
+    shop.commit(made(1))
     [difference] = shop.correct(1, made(5))
     assert difference.rows_added == difference.rows_removed > 0
 
@@ -274,8 +270,7 @@ def test_a_value_may_have_a_name_of_the_ledgers(connection, name):
 def test_rows_that_are_gone_are_not_committed(shop, connection):
     """H2: missing rows are no empty contribution."""
     shop.process(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("TRUNCATE reliability_contribution.shop__viewed CASCADE"))
+    execute(connection, "TRUNCATE reliability_contribution.shop__viewed CASCADE")
     with pytest.raises(LedgerCorruption, match="0 exist"):
         shop.transact(1)
     assert rows(connection, SEEN) == []
@@ -284,8 +279,7 @@ def test_rows_that_are_gone_are_not_committed(shop, connection):
 def test_rows_that_are_gone_are_found_by_verify(shop, connection):
     shop.transact(1)
     [before] = verify(connection, "shop")
-    with connection.transaction() as tx:
-        tx.run(SQL("DELETE FROM reliability_contribution.shop__viewed WHERE word = 'b'"))
+    execute(connection, "DELETE FROM reliability_contribution.shop__viewed WHERE word = 'b'")
     [after] = verify(connection, "shop")
     assert (before.is_exact, after.is_exact) == (True, False)
 
@@ -293,9 +287,8 @@ def test_rows_that_are_gone_are_found_by_verify(shop, connection):
 def test_a_state_has_only_so_many_tables(large, connection, monkeypatch):
     """H11: each makes the planning of a query longer."""
     monkeypatch.setattr(attempt_table, "MAX_TABLES_OF_VIEW", 1)
-    large.deliver(made(2))
     large.transact(1)
-    large.transact(2)
+    large.commit(made(2))
     assert len(rows(connection, OWN)) == 1
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]
 
@@ -304,16 +297,14 @@ def test_a_key_is_indexed_wherever_rows_are(large, connection):
     large.transact(1)
     [(own,)] = rows(connection, OWN)
     indexed = rows(
-        connection,
-        "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1",
+        connection, "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1"
     )
     assert indexed == [(own,), ("shop__viewed",)]
 
 
 def test_a_query_for_a_txid_passes_over_the_tables_of_others(large, connection):
-    large.deliver(made(2))
     large.transact(1)
-    large.transact(2)
+    large.commit(made(2))
     plan = rows(connection, "EXPLAIN SELECT * FROM viewed WHERE _txid = 2")
     own = [name for (name,) in rows(connection, OWN)]
     assert [any(name in line for (line,) in plan) for name in own] == [False, True]
@@ -360,8 +351,7 @@ def test_what_takes_the_views_place_is_refused(large, connection, kind):
         tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original"))
     with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
         declare(connection, large.topology)
-    with connection.transaction() as tx:
-        tx.run(SQL(refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]))
+    execute(connection, refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0])
     large.deliver(made(2))
     large.transact(2)
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]

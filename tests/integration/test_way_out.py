@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability import Count, MemorySpout, OpaqueState, State, Topology, TransactionalState
 from reliability.core.checkpoint import CheckpointAction
@@ -26,7 +25,7 @@ from reliability.transaction.commit.participant import Participant
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.support.doomed import EVERY, doomed
-from tests.support.fix_postgres import database_of, rows, run_as_admin
+from tests.support.fix_postgres import database_of, execute, rows, run_as_admin
 from tests.support.staged import DECIDED, Staged, die_when_decided
 
 WHY = "the east cannot take it"
@@ -80,8 +79,10 @@ def committed(connection: LedgerConnection, kind: type[State] = State) -> Staged
 
 
 def constrain(staged: Staged, change: str) -> None:
-    with staged.participants.connection_of("east").transaction() as tx:
-        tx.run(SQL(f"ALTER TABLE public.{staged.topology}_east {change}"))
+    execute(
+        staged.participants.connection_of("east"),
+        f"ALTER TABLE public.{staged.topology}_east {change}",
+    )
 
 
 def after(txid: int) -> dict[int, int]:
@@ -318,8 +319,9 @@ def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection, east):
     staged = Staged(connection, f"t{next(_numbers)}", ["east", "west"])
     staged.process(1, everywhere(BY[1]))
     die_when_decided(staged)
-    with connection.transaction() as tx:
-        tx.run(SQL(f"ALTER TABLE public.{staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
+    execute(
+        connection, f"ALTER TABLE public.{staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"
+    )
     with pytest.raises(CheckpointStuck, match=r"database of the ledger: .*poor"):
         drain(connection, staged.topology)
     assert seen(staged) == [{}, after(1), after(1)]
@@ -383,7 +385,6 @@ def test_a_declaration_says_whether_txids_share_a_commit(connection, east):
     groups = "SELECT groups_commits FROM reliability.topology"
     declare(connection, topology)
     assert rows(connection, groups) == [(False,)]
-    with connection.transaction() as tx:
-        tx.cursor.execute("UPDATE reliability.topology SET groups_commits = true")
+    execute(connection, "UPDATE reliability.topology SET groups_commits = true")
     declare(connection, topology)
     assert rows(connection, groups) == [(False,)]

@@ -225,7 +225,11 @@ class Shop:
 
     def commit_first(self, txids: int) -> None:
         """One run emits the first batches, and they commit."""
-        for txid in self.deliver(*(made(n) for n in range(1, txids + 1))):
+        self.commit(*(made(n) for n in range(1, txids + 1)))
+
+    def commit(self, *batches: list[dict[str, Any]]) -> None:
+        """New batches come, and commit one after the other."""
+        for txid in self.deliver(*batches):
             self.transact(txid)
 
     def with_first(self, txids: int) -> Shop:
@@ -271,6 +275,11 @@ class Shop:
         executor = _Executor(self, txid)
         dry_run = self._run(txid, who, executor, step=None, as_refrozen=as_refrozen)
         return list(dry_run.differences) if dry_run else executor.differences
+
+    def begin(self, txid: int) -> Grant | None:
+        """Begin an attempt, whose driver has not been heard of yet."""
+        request_id = self.runner.contact(txid, self.who(txid)).request_id
+        return self.runner.begin(txid, request_id, self.topology.work("commit", None))
 
     def process(self, txid: int, task: str = "commit") -> None:
         """Do the processing phase alone: what its step's task does."""

@@ -305,6 +305,11 @@ def connection(dsn) -> Iterator[LedgerConnection]:
     connection.close()
 
 
+def execute(connection: LedgerConnection, statement: str, **parameters: object) -> None:
+    """Do to the database what no verb does."""
+    connection.run(SQL(statement), **parameters)
+
+
 def rows(
     connection: LedgerConnection, statement: str, **parameters: object
 ) -> list[tuple[Any, ...]]:

@@ -1,0 +1,22 @@
+"""The command line, called in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from reliability.cli import app
+
+
+def say(*arguments: str, code: int | None = 0, **options: Any) -> Any:
+    """Call a verb and return what it said, on stdout and on stderr."""
+    result = CliRunner().invoke(app, list(arguments), **options)
+    assert code is None or result.exit_code == code, result.output
+    return result
+
+
+def read(*arguments: str, code: int | None = 0) -> Any:
+    """Call a verb with --json and return its one document."""
+    return json.loads(say(*arguments, "--json", code=code).stdout)
