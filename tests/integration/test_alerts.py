@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from typer.testing import CliRunner
 
-from reliability.cli import app
 from reliability.core.alert import Alert
 from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.transaction.correct.drop import drop_topology
@@ -16,6 +14,7 @@ from reliability.transaction.inspect.alerts import record_conditions, tell
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made
+from tests.support.command_line import say
 from tests.support.fix_page import shop_named
 from tests.support.fix_postgres import execute, rows
 
@@ -70,12 +69,8 @@ def look(shop, connection, channel):
     return look
 
 
-def run(connection, statement):
-    execute(connection, statement)
-
-
 def end_requests(connection):
-    run(
+    execute(
         connection,
         "UPDATE reliability.request SET status = 'CLOSED', ended_at = now() WHERE status = 'OPEN'",
     )
@@ -127,7 +122,9 @@ def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
 
 def test_lag(look, channel, connection):
     assert look(HOUR) == []
-    run(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'")
+    execute(
+        connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'"
+    )
     assert look(HOUR) == [("LAG", "begins")]
     [alert] = channel.alerts
     assert alert.what == "for more than 1:00:00: 1 interval lacks a commit: 1 open"
@@ -137,12 +134,12 @@ def test_lag(look, channel, connection):
 
 def test_lag_counts_only_what_lags(look, channel, connection):
     """Three hours follow each other that no run has emitted; one ended more than two hours ago."""
-    run(
+    execute(
         connection,
         "UPDATE reliability.transaction SET interval_start = now() - interval '8.25 hours',"
         "       interval_end = now() - interval '7.25 hours'",
     )
-    run(
+    execute(
         connection,
         "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
         " VALUES ('shop', 'shop', '1 hour', date_trunc('hour', now()) - interval '3 hours', true)",
@@ -155,7 +152,7 @@ def test_lag_counts_only_what_lags(look, channel, connection):
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
     shop.begin(3)
     assert look() == []
-    run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+    execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
                     " WHERE status = 'PROCESSING'")  # fmt: skip
     assert look() == [("LEASE_EXPIRED", "begins")]
     sweep(connection, "shop")
@@ -168,7 +165,7 @@ def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, sho
 
 def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connection):
     shop.begin(3)
-    run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+    execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
                     " WHERE status = 'PROCESSING'")  # fmt: skip
     sweep(connection, "shop")
     shop.transact(3)
@@ -177,13 +174,8 @@ def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connecti
     assert look() == look() == []
 
 
-def say(*arguments, code=0):
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == code, result.output
-
-
 def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
-    run(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    execute(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     assert look() == []  # nobody has verified
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
@@ -198,17 +190,17 @@ def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
 
 
 def test_a_table_that_is_no_state_any_more_is_not_said_to_be_wrong(look, connection):
-    run(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    execute(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
-    run(connection, "DELETE FROM reliability.contribution WHERE state = 'recomputed'")
-    run(connection, "DELETE FROM reliability.state WHERE state = 'recomputed'")
+    execute(connection, "DELETE FROM reliability.contribution WHERE state = 'recomputed'")
+    execute(connection, "DELETE FROM reliability.state WHERE state = 'recomputed'")
     say("verify", "shop")
     assert look() == [("CHANGED_BY_HAND", "over")]
 
 
 def test_who_may_only_read_verifies_all_the_same(shop, connection):
-    run(connection, "ALTER TABLE reliability.verified ADD CHECK (false)")
+    execute(connection, "ALTER TABLE reliability.verified ADD CHECK (false)")
     say("verify", "shop")
 
 
@@ -334,7 +326,7 @@ def verification():
 
 
 def test_what_the_verification_finds_is_told(shop, channel, connection):
-    run(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
+    execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
     alert = task(channel)
     alert.execute({})
     assert channel.told == []

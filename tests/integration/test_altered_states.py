@@ -103,9 +103,6 @@ class Library:
         for txid in txids:
             self.commit(txid)
 
-    def run_sql(self, text):
-        execute(self.connection, text)
-
     def table(self, name="words"):
         columns = [
             row[0]
@@ -236,7 +233,7 @@ def test_a_value_that_is_removed_leaves_the_history_of_the_others(connection):
     """C11: its columns go from both tables; what is lost is named before."""
     old = Library(connection, words(NEW))
     old.commit(1, 2, 3)
-    old.run_sql("CREATE INDEX by_letters ON public.words (letters)")
+    execute(connection, "CREATE INDEX by_letters ON public.words (letters)")
     planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
     assert "value letters, which 4 rows have" in planned.states[0].goes
     assert "index public.by_letters" in planned.states[0].goes
@@ -286,15 +283,15 @@ def test_a_type_widens_and_each_stored_row_keeps_its_text(connection, narrow, wi
     old = Library(connection, words(values[0]))
     old.commit(1, 2)
     before = rows(connection, DIGESTS)
-    old.run_sql("ALTER TABLE public.words ADD CONSTRAINT few CHECK (letters < 1000)")
-    old.run_sql("CREATE INDEX by_letters ON public.words (letters)")
+    execute(connection, "ALTER TABLE public.words ADD CONSTRAINT few CHECK (letters < 1000)")
+    execute(connection, "CREATE INDEX by_letters ON public.words (letters)")
     new, _ = altered(connection, old, words(values[1]))
     assert rows(connection, DIGESTS) == before
     new.commit(3)
     assert_exact(connection)
     assert rows(connection, "SELECT to_regclass('by_letters') IS NOT NULL") == [(True,)]
     with pytest.raises(Exception, match="few"):
-        new.run_sql("UPDATE public.words SET letters = 1000")
+        execute(connection, "UPDATE public.words SET letters = 1000")
 
 
 def test_a_view_of_a_column_that_changes_is_named_and_others_go_on(connection):
@@ -303,7 +300,7 @@ def test_a_view_of_a_column_that_changes_is_named_and_others_go_on(connection):
     old = Library(connection, words(narrow))
     old.commit(1)
     old.process(2)
-    old.run_sql("CREATE VIEW public.mine AS SELECT word, letters FROM public.words")
+    execute(connection, "CREATE VIEW public.mine AS SELECT word, letters FROM public.words")
     with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
         altered(connection, old, words(wide))
     with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
@@ -318,8 +315,9 @@ def test_a_column_that_is_generated_from_one_that_changes_is_named(connection):
     narrow, wide = ({**OLD, "letters": Sum("length", t)} for t in ("bigint", "numeric"))
     old = Library(connection, words(narrow))
     old.commit(1)
-    old.run_sql(
-        "ALTER TABLE public.words ADD COLUMN twice bigint GENERATED ALWAYS AS (letters*2) STORED"
+    execute(
+        connection,
+        "ALTER TABLE public.words ADD COLUMN twice bigint GENERATED ALWAYS AS (letters*2) STORED",
     )
     with pytest.raises(AlterNotPossible, match=r"column twice .*uses its column letters"):
         altered(connection, old, words(wide))

@@ -40,10 +40,6 @@ def committed(connection, **parameters):
     return shop
 
 
-def by_hand(connection, statements):
-    execute(connection, statements)
-
-
 def of(differences, state):
     return next(one for one in differences if one.state == state)
 
@@ -59,7 +55,7 @@ def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(shop,
     """H8: it mended the row silently, and counted that as its own difference."""
     expected = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
     assert expected.by_hand is None
-    by_hand(connection, WRONG)
+    execute(connection, WRONG)
     would = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
     done = of(roll_back(connection, "shop", 1, "x").differences, "recomputed")
     assert done == would
@@ -79,7 +75,7 @@ def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(shop,
 def test_a_replay_that_recomputes_rows_says_what_it_overwrites(shop, connection):
     """H8: as a rollback does."""
     other = made(22)
-    by_hand(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    execute(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     done = of(shop.correct(2, other), "recomputed")
     assert (done.by_hand.missing, done.by_hand.different) == (0, 1)
     assert "n" in done.moved or done.rows_changed
@@ -90,7 +86,7 @@ def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(shop, 
     """H8: it neither mends the row nor counts what somebody else did."""
     right = of(shop.correct(2, made(22)), "all_of_it")
     shop.correct(2, made(2))
-    by_hand(connection, "UPDATE public.all_of_it SET total = total + 1000")
+    execute(connection, "UPDATE public.all_of_it SET total = total + 1000")
     done = of(shop.correct(2, made(22)), "all_of_it")
     assert (str(done), done.by_hand) == (str(right), None)
     assert is_exact(connection).count(False) == 1
@@ -118,7 +114,7 @@ def test_a_replay_of_appended_rows_names_what_was_changed_by_hand(
     shop = appended(connection, as_view=as_view)
     before = shop.tables()
     where = " WHERE _txid = 2 AND word IN ('a', 'b')"
-    by_hand(connection, f"UPDATE {VIEWED if as_view else LOG}{where}")
+    execute(connection, f"UPDATE {VIEWED if as_view else LOG}{where}")
     wrong = shop.tables()
     changed = len([row for row in wrong["log"] if "zz" in row])
     assert changed > 0
@@ -150,7 +146,7 @@ def test_rows_that_nobody_can_have_changed_are_not_compared(
     shop.dry_run(3)
     assert compared == []
     table = "reliability_contribution.shop__log" if as_view else "public.log"
-    by_hand(connection, f"UPDATE {table} SET word = word WHERE _txid = 2")
+    execute(connection, f"UPDATE {table} SET word = word WHERE _txid = 2")
     shop.replay(2)
     assert compared == [1]
 
@@ -158,7 +154,7 @@ def test_rows_that_nobody_can_have_changed_are_not_compared(
 def test_rows_that_a_trigger_may_have_changed_are_compared(connection):
     """H8: the rows of a commit need not be those that it wrote."""
     shop = appended(connection)
-    by_hand(
+    execute(
         connection,
         "CREATE FUNCTION public.shout() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN NEW.word := upper(NEW.word); RETURN NEW; END $$;"
@@ -176,7 +172,7 @@ def test_rows_that_a_trigger_may_have_changed_are_compared(connection):
 def test_a_repair_brings_changed_missing_and_surplus_rows_back(shop, connection):
     """H9: as one change with a commit number, a reason and its differences."""
     before = shop.tables()
-    by_hand(connection, WRONG + "; UPDATE public.exact SET total = 1 WHERE k = 1")
+    execute(connection, WRONG + "; UPDATE public.exact SET total = 1 WHERE k = 1")
     wrong = shop.tables()
     would = repair(connection, "shop", "an UPDATE by hand", dry_run=True)
     assert (would.commit_number, shop.tables()) == (None, wrong)
@@ -203,7 +199,7 @@ def test_a_repair_of_what_is_right_takes_no_commit_number(shop, connection):
 
 def test_contributions_that_are_wrong_themselves_repair_nothing(shop, connection):
     """H9, H2: the table may be what is right."""
-    by_hand(
+    execute(
         connection,
         "DELETE FROM reliability_contribution.shop__recomputed WHERE _txid = 2 AND word = 'a'",
     )
@@ -226,8 +222,8 @@ def test_two_databases_are_repaired_as_one_change(connection, add_database):
     shop = committed(connection, elsewhere="elsewhere")
     before = shop.tables()
     with Shop.connection_to("elsewhere") as other:
-        by_hand(other, WRONG)
-    by_hand(connection, "UPDATE public.exact SET total = 1 WHERE k = 1")
+        execute(other, WRONG)
+    execute(connection, "UPDATE public.exact SET total = 1 WHERE k = 1")
     done = repair(connection, "shop", "by hand")
     assert {one.state for one in done.differences} == {"exact", "recomputed"}
     assert shop.tables() == before

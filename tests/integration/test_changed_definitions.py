@@ -118,10 +118,11 @@ def test_states_of_another_database_are_made_anew_there(new_world):
     changed = replace(topology, states=[*others, best], process=None)
     runner = TransactionRunner(changed, world.connection, world.runner.leases)
     assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
-    asked = "SELECT status FROM reliability.attempt WHERE topology = %(topology)s"
+    asked = SQL("SELECT status FROM reliability.attempt WHERE topology = %(topology)s")
     with world.connection_of(BEST) as there:
         for connection in (world.connection, there):
-            found = connection.all(SQL(asked), topology=world.name)
-            assert [row["status"] for row in found] == ["FENCED"]
+            assert [row["status"] for row in connection.all(asked, topology=world.name)] == [
+                "FENCED"
+            ]
         [recorded] = there.all("state_definitions", topology=world.name)
     assert "also" in str(recorded["definition"])

@@ -32,6 +32,7 @@ from tests.support.staged import Staged
 COLUMNS = "orders, revenue, first_day, last_day"
 CUSTOMERS = f"SELECT customer, {COLUMNS}, _txid, _rows FROM per_customer ORDER BY customer"
 DAYS = "SELECT day, orders, revenue, _txid, _rows FROM per_day ORDER BY day"
+DAYS_OF_ATTEMPTS = "reliability_contribution.shop__per_day"
 CURR = "SELECT curr_txid, commit_number FROM reliability.topology"
 
 
@@ -50,6 +51,10 @@ FILES = {
 }
 
 
+def tables(connection):
+    return rows(connection, CUSTOMERS), rows(connection, DAYS)
+
+
 @pytest.fixture
 def emitted(tmp_path, python_pipeline):
     """A pipeline with three emitted txids, one for each file."""
@@ -58,18 +63,6 @@ def emitted(tmp_path, python_pipeline):
     shop_pipeline = python_pipeline(shop(tmp_path))
     assert shop_pipeline.emit(month(1997, 1)) == [1, 2, 3]
     return shop_pipeline
-
-
-def tables(connection):
-    return rows(connection, CUSTOMERS), rows(connection, DAYS)
-
-
-def processed_out_of_order(emitted):
-    for txid in (3, 1, 2):
-        emitted.process(txid)
-
-
-# --- G2, C1, C5: order ---------------------------------------------------------------------------
 
 
 # --- C5: many small txids in one physical commit -------------------------------------------------
@@ -82,22 +75,21 @@ def staged(connection):
 
 
 def test_a_group_is_one_transaction_and_keeps_every_txids_own(staged, connection):
-    """Each txid takes its own c and keeps its own contribution; PREPARING is never durable."""
+    """C5: each txid takes its own c and keeps its own contribution; PREPARING is never durable."""
     for txid in (3, 1, 2):
         staged.process(txid, {"": [1, txid]})
     with doomed() as fate:
         done = drain(LedgerConnection(connection.dsn), "small")
     assert [(str(c.attempt), c.commit_number) for c in done] == [("1:0", 1), ("2:0", 2), ("3:0", 3)]
+    physical = "SELECT count(DISTINCT xmin::text) FROM reliability.commit_log"
+    assert rows(connection, physical) == [(1,)]
     assert not [s for s in fate.statements if "reliability.checkpoint SET" in s]
     advanced = [s for s in fate.statements if "reliability.advance_checkpoint" in s]
     assert [s.partition(", ")[2] for s in advanced] == ["1::bigint, 3::integer)"]
     assert staged.seen() == {1: 4, 2: 1, 3: 1}
     assert staged.commit_numbers() == {"": (3, 3, 3, 3)}
-    assert rows(connection, "SELECT txid, rows FROM reliability.contribution ORDER BY txid") == [
-        (1, 2),
-        (2, 2),
-        (3, 2),
-    ]
+    contributions = "SELECT txid, rows FROM reliability.contribution ORDER BY txid"
+    assert rows(connection, contributions) == [(1, 2), (2, 2), (3, 2)]
     staged.process(2, {"": [5]}, attempt_id=1)
     drain(connection, "small")
     assert staged.seen() == {1: 3, 3: 1, 5: 1}
@@ -147,19 +139,13 @@ def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(
 
 
 def set_interval(connection, interval):
-    execute(
-        connection,
-        "UPDATE reliability.topology SET checkpoint_interval = %(interval)s::interval",
-        interval=interval,
-    )
+    change = "UPDATE reliability.topology SET checkpoint_interval = %(interval)s::interval"
+    execute(connection, change, interval=interval)
 
 
 def age_commits(connection, interval):
-    execute(
-        connection,
-        "UPDATE reliability.commit_log SET committed_at = committed_at - %(i)s::interval",
-        i=interval,
-    )
+    change = "UPDATE reliability.commit_log SET committed_at = committed_at - %(ago)s::interval"
+    execute(connection, change, ago=interval)
 
 
 def test_first_commits_keep_the_checkpoint_interval_and_gather(staged, connection):
@@ -214,7 +200,8 @@ def test_contribution_rows_that_are_gone_are_never_taken_for_zero(emitted, conne
 
 
 def test_a_commit_that_is_refused_behind_ones_own_does_not_take_it_along(emitted, connection):
-    processed_out_of_order(emitted)
+    for txid in (3, 1, 2):
+        emitted.process(txid)
     execute(connection, "ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 20)")
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0", "2:0"]
     assert rows(connection, CURR) == [(3, 2)]
@@ -231,9 +218,8 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     with pytest.raises(UnexpectedAnswer, match="poor"):
         emitted.runner.commit(1)
     assert tables(connection) == before
-    assert rows(
-        connection, "SELECT status, reason_code FROM reliability.attempt WHERE txid = 1"
-    ) == [("FAILED", "UNEXPECTED_ANSWER")]
+    failed = "SELECT status, reason_code FROM reliability.attempt WHERE txid = 1"
+    assert rows(connection, failed) == [("FAILED", "UNEXPECTED_ANSWER")]
     emitted.runner.close(1, emitted.run, "its tasks ended without it")
     with pytest.raises(TxidBlocked, match="poor"):
         emitted.transact(2)
@@ -243,17 +229,22 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
 
 
 def test_a_replay_that_is_refused_holds_up_nobody(emitted, connection):
-    committed(emitted)
-    again = emitted.again()
-    again.emit(month(1997, 1))
+    again = committed_and_cleared(emitted)
     again.process(1)
     again.process(2)
-    execute(connection, "DELETE FROM reliability_contribution.shop__per_day"
-               " WHERE _txid = 1 AND _attempt_id = 0")  # fmt: skip
+    execute(connection, f"DELETE FROM {DAYS_OF_ATTEMPTS} WHERE _txid = 1 AND _attempt_id = 0")
     assert [str(c.attempt) for c in again.runner.commit(2)] == ["2:1"]
-    assert rows(
-        connection, "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
-    ) == [("COMMITTED",), ("FAILED",)]
+    statuses = "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
+    assert rows(connection, statuses) == [("COMMITTED",), ("FAILED",)]
+
+
+def committed_and_cleared(emitted):
+    """Commit all three txids, and clear their run."""
+    for txid in (1, 2, 3):
+        emitted.transact(txid)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    return again
 
 
 # --- G8: a lost answer ---------------------------------------------------------------------------
@@ -287,24 +278,12 @@ class LosesAnswers(LedgerConnection):
 # --- H1 to H3, R1: replay ------------------------------------------------------------------------
 
 
-def committed(emitted):
-    for txid in (1, 2, 3):
-        emitted.transact(txid)
-    return emitted
-
-
 def test_a_replay_that_fails_leaves_the_old_contribution(emitted, connection):
-    committed(emitted)
+    again = committed_and_cleared(emitted)
     before = tables(connection)
-    again = emitted.again()
-    again.emit(month(1997, 1))
     grant = again.begin(1)
     again.run_step(grant)
-    execute(
-        connection,
-        "DELETE FROM reliability_contribution.shop__per_day WHERE _attempt_id = %(id)s",
-        id=grant.attempt.attempt_id,
-    )
+    execute(connection, f"DELETE FROM {DAYS_OF_ATTEMPTS} WHERE _attempt_id = 1")
     with pytest.raises(Exception, match="per_day"):
         again.seal(grant)
     assert tables(connection) == before
@@ -321,11 +300,5 @@ def test_a_replay_does_not_take_an_attempt_from_before_its_request(emitted, conn
     second = first.again()
     second.emit(month(1997, 1))
     second.transact(1)
-    assert rows(connection, "SELECT txid, attempt_id FROM reliability.commit_log") == [
-        (1, 0),
-        (1, 1),
-        (1, 2),
-    ]
-
-
-# --- R3, E2: settle, and what nobody works on ----------------------------------------------------
+    log = "SELECT txid, attempt_id FROM reliability.commit_log"
+    assert rows(connection, log) == [(1, 0), (1, 1), (1, 2)]

@@ -241,13 +241,9 @@ def commit(staged, last):
 def keep(connection, *, txids=None, days=None):
     """Change every horizon of a database."""
     age = f"interval '{days} days'" if days else "NULL"
-    change(
+    execute(
         connection, f"UPDATE reliability.state SET keep_txids = {txids or 'NULL'}, keep_age = {age}"
     )
-
-
-def change(connection, statement):
-    execute(connection, statement)
 
 
 def compacted(connection, topology="t"):
@@ -303,9 +299,9 @@ def test_a_horizon_in_days_looks_at_the_last_commit_of_each_txid(staged, connect
     age = (
         "UPDATE reliability.transaction SET committed_at = now() - interval '91 days' WHERE txid IN"
     )
-    change(connection, f"{age} (1, 2, 4)")
+    execute(connection, f"{age} (1, 2, 4)")
     assert compacted(connection) == [(2, None)]
-    change(connection, f"{age} (3, 5)")
+    execute(connection, f"{age} (3, 5)")
     keep(connection, days=90, txids=1)
     assert compacted(connection) == [(4, None)]
     keep(connection, days=90)
@@ -322,13 +318,13 @@ def test_what_may_still_change_is_not_passed(staged, connection):
     ask_for_replay(connection, 1)  # which will be refused
     ask_for_replay(connection, 3)
     assert compacted(connection) == [(2, 3)]
-    change(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
+    execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
     park = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
-    change(connection, park.format("'PARKED'"))
+    execute(connection, park.format("'PARKED'"))
     assert compacted(connection) == [(3, 4)]
-    change(connection, park.format("'SKIPPED'"))  # and unskipped since
+    execute(connection, park.format("'SKIPPED'"))  # and unskipped since
     assert compacted(connection) == [(3, 4)]
-    change(
+    execute(
         connection,
         "INSERT INTO reliability.skip (topology, txid, skipped_by, reason)"
         " VALUES ('t', 4, 'x', 'x')",
@@ -337,7 +333,7 @@ def test_what_may_still_change_is_not_passed(staged, connection):
 
 
 def ask_for_replay(connection, txid):
-    change(
+    execute(
         connection,
         "INSERT INTO reliability.request"
         " (topology, txid, dag_id, run_id, number, kind, granted_after)"
@@ -350,9 +346,9 @@ def test_nothing_is_decided_while_a_checkpoint_is_on_its_way(staged, connection)
     keep(connection, txids=1)
     under_way = "UPDATE reliability.checkpoint SET phase = {}, plan = {}"
     rollback = '[{"topology": "t", "kind": "ROLLBACK", "txid": 1, "commit_number": 6}]'
-    change(connection, under_way.format("'COMMITTING'", f"'{rollback}'"))
+    execute(connection, under_way.format("'COMMITTING'", f"'{rollback}'"))
     assert compact(connection, "t") == []
-    change(connection, under_way.format("'COMMITTED'", "'[]'"))
+    execute(connection, under_way.format("'COMMITTED'", "'[]'"))
     assert compacted(connection) == [(4, None)]
 
 
@@ -360,7 +356,7 @@ def test_nobody_goes_back_behind_what_is_compacted(staged, connection):
     keep(connection, txids=2)
     compact(connection, "t")
     with pytest.raises(Exception, match="only_the_committed_is_compacted"):
-        change(connection, "UPDATE reliability.topology SET curr_txid = 3")
+        execute(connection, "UPDATE reliability.topology SET curr_txid = 3")
 
 
 def test_a_topology_has_to_be_known(shared_connection):
@@ -458,7 +454,7 @@ def test_a_decision_binds_before_anything_is_folded(connection, east):
     """Else a replay could be prepared before, and committed after what it replaces was folded."""
     shop = Shop(connection, elsewhere=EAST, kinds=two_states)
     shop.commit(made(1), made(2), made(3))
-    change(connection, "UPDATE reliability.topology SET compacted_through = 2")
+    execute(connection, "UPDATE reliability.topology SET compacted_through = 2")
     with pytest.raises(ReplayNotPossible, match="a state of the topology has compacted"):
         shop.replay(2)
     with pytest.raises(RollbackNotPossible, match="compacted its history through txid 2"):
@@ -722,7 +718,7 @@ def test_rows_that_were_lost_from_history_are_found(tx):
 
 
 def test_a_committed_txid_without_a_header_is_found(staged, connection):
-    change(connection, "DELETE FROM reliability.contribution WHERE txid = 2")
+    execute(connection, "DELETE FROM reliability.contribution WHERE txid = 2")
     (verified,) = verify(connection, "t")
     assert verified.headers == ("attempt 2:0 has committed but is not recorded",)
     assert counts(verified) == (6, 0, 1, 1)
@@ -753,7 +749,7 @@ def test_what_keeps_nothing_can_only_be_counted(tx, kind):
 
 
 def test_every_database_is_verified(spread, connection, east):
-    change(east, "UPDATE public.t_east SET seen = 0 WHERE k = 1")
+    execute(east, "UPDATE public.t_east SET seen = 0 WHERE k = 1")
     assert [(one.state, one.database, one.different) for one in verify(connection, "t")] == [
         ("here", "", 0),
         (EAST, EAST, 1),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from typer.testing import CliRunner
 
-from reliability.cli import app
 from reliability.core.errors import (
     IntervalOverlap,
     LedgerUnavailable,
@@ -29,6 +26,7 @@ from reliability.transaction.emit.requests import Run
 from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.inspect.overview import overviews
+from tests.support.command_line import read, say
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rows
 
@@ -60,16 +58,6 @@ def emit(emitter, number, schedule=MONTHLY):
     own = emitter.again(f"scheduled__1997-{number + 1:02d}-01T00:00:00+00:00")
     who = own.who("emit")
     return own.runner.emit(month(1997, number), who, max_batches=9, schedule=schedule)
-
-
-def say(*arguments, code=0):
-    result = CliRunner().invoke(app, list(arguments))
-    assert code is None or result.exit_code == code, result.output
-    return result
-
-
-def read(*arguments, code=0):
-    return json.loads(say(*arguments, "--json", code=code).stdout)
 
 
 def lacking(connection):

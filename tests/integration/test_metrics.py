@@ -38,12 +38,8 @@ def metrics(connection, topology="shop"):
         return dict(tx.one(found, topology=topology))
 
 
-def run(connection, statement, **parameters):
-    execute(connection, statement, **parameters)
-
-
 def test_where_a_topology_stands(shop, connection):
-    run(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '1 hour'")
+    execute(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '1 hour'")
     found = metrics(connection)
     assert found["lag_txids"] == 1
     assert found["lag_seconds"] == pytest.approx(3600, abs=60)
@@ -58,7 +54,7 @@ def test_where_a_topology_stands(shop, connection):
 def test_nothing_is_late_before_the_first_txid_and_after_the_last(shop, connection):
     shop.transact(3)
     assert metrics(connection)["lag_txids"] == metrics(connection)["lag_seconds"] == 0
-    run(
+    execute(
         connection,
         "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES ('new', 1)",
     )
@@ -74,7 +70,7 @@ def test_attempts_that_live_and_that_failed(shop, connection):
     [(attempt_id,)] = rows(
         connection, "SELECT attempt_id FROM reliability.attempt WHERE status = 'PROCESSED'"
     )
-    run(
+    execute(
         connection,
         "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'x', ended_at = now()"
         " WHERE status = 'PROCESSED'",
@@ -82,7 +78,7 @@ def test_attempts_that_live_and_that_failed(shop, connection):
     assert attempt_id == 0
     found = metrics(connection)
     assert (found["processed"], found["failed"], found["failed_last_hour"]) == (0, 1, 1)
-    run(
+    execute(
         connection,
         "UPDATE reliability.attempt SET status = 'FENCED', ended_at = now() - interval '2 h',"
         " granted_at = now() - interval '2 h' WHERE status = 'FAILED'",
@@ -96,7 +92,7 @@ def test_what_is_blocked_held_and_paused(shop, connection):
     grant = shop.begin(3)
     assert metrics(connection)["processing"] == 1
     end_attempt(connection, grant, AttemptIncomplete("it broke"), fence=True)
-    run(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()"
+    execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()"
                     " WHERE status = 'OPEN'")  # fmt: skip
     found = metrics(connection)
     assert (found["blocked"], found["blocked_txids"], found["held"]) == (1, 1, 0)
@@ -114,7 +110,7 @@ def test_the_bytes_of_all_tables_with_contributions(shop, connection):
         " WHERE c.relnamespace = 'reliability_contribution'::regnamespace AND c.relkind = 'r'"
     )
     assert rows(connection, asked) == [(metrics(connection)["contribution_bytes"],)]
-    run(
+    execute(
         connection,
         """
         ALTER TABLE reliability_contribution.shop__newest RENAME TO newest_1;
@@ -134,7 +130,7 @@ def test_the_bytes_of_all_tables_with_contributions(shop, connection):
 @pytest.mark.parametrize(("view", "bucket"), [("minute", "minute"), ("hour", "hour")])
 def test_what_has_committed_when(shop, connection, view, bucket):
     shop.replay(1)
-    run(
+    execute(
         connection,
         "UPDATE reliability.commit_log SET committed_at = '2026-01-01 10:00:30+00',"
         "       began_at = '2026-01-01 10:00:28+00';"
@@ -158,7 +154,7 @@ def test_rows_are_of_batches_and_every_rollback_counts(shop, connection, view):
     shop.deliver(made(4))
     park(connection, "shop", 3, "its file is broken")
     skip(connection, "shop", 4, "a duplicate")
-    run(connection, "DELETE FROM public.exact")
+    execute(connection, "DELETE FROM public.exact")
     repair(connection, "shop", "deleted by mistake")
     assert metrics(connection)["rows_committed"] == 2 * ROW_LENGTH
     asked = f"SELECT sum(rows), sum(rollbacks) FROM reliability.commits_by_{view}"
@@ -195,7 +191,7 @@ def test_a_role_that_may_read_the_views_alone_sees_all_of_them(shop, monitor):
 
 
 def test_a_database_that_only_takes_part_has_no_metrics(shop, connection):
-    run(
+    execute(
         connection,
         "INSERT INTO reliability.topology (topology, participant, max_spout_pending)"
         " VALUES ('theirs', 'warehouse', 1)",

@@ -10,16 +10,16 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
-from typer.testing import CliRunner
 
-from reliability.cli import app
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
+from tests.support.command_line import say
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
 from tests.support.fix_postgres import database_of, execute, new_database, new_session
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
+FROM_THE_PAGE = {"X-Reliability": "page"}
 SECONDS = 1.0  # for each view, however long the history
 
 
@@ -103,12 +103,10 @@ def read(client, path, status=200):
 def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connection, monkeypatch):
     """K1: `status`, `lag`, `txids`, `show` and the page said "waits to begin", not behind whom."""
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    set_windows = "UPDATE reliability.topology SET max_spout_pending = 1, max_replay_pending = 1"
-    execute(connection, set_windows)
-    work = shop.topology.work("commit")
-    begin(shop, 4, work)
+    execute(connection, ONE_AT_ONCE)
+    shop.begin(4)
     reason = "behind 4: at most 1 at once (max_spout_pending)"
-    assert str(waiting(shop, 5, work)) == reason
+    assert str(waiting(shop, 5)) == reason
     for said in (
         command("status"),
         command("watch", "--once"),
@@ -123,27 +121,18 @@ def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connectio
         assert f"waits {reason}" in said
     assert f'title="waits {reason}"' in html.unescape(client.get(at("shop")).text)
     (one,) = json.loads(command("status", "--json"))
-    assert one["waiting"] == [
-        {
-            "txids": "5",
-            "are_replays": False,
-            "for": "place",
-            "behind": "4",
-            "most": 1,
-            "blocked": None,
-            "text": f"txid 5 waits {reason}",
-        }
-    ]
+    text = f"txid 5 waits {reason}"
+    why = {"for": "place", "behind": "4", "most": 1, "blocked": None, "text": text}
+    assert one["waiting"] == [{"txids": "5", "are_replays": False, **why}]
 
 
 def test_everybody_says_why_a_replay_waits(client, shop, connection, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    execute(connection, "UPDATE reliability.topology SET max_replay_pending = 1")
-    work = shop.topology.work("commit")
+    execute(connection, ONE_AT_ONCE)
     shop.clear(1, 2)
-    begin(shop, 1, work)
+    shop.begin(1)
     reason = "behind the replay of 1: at most 1 at once (max_replay_pending)"
-    assert str(waiting(shop, 2, work)) == reason
+    assert str(waiting(shop, 2)) == reason
     for said in (
         command("status"),
         command("txids", "shop"),
@@ -155,21 +144,17 @@ def test_everybody_says_why_a_replay_waits(client, shop, connection, monkeypatch
     assert "the replay of txid 2 waits" in command("status")
 
 
-def begin(shop, txid, work):
-    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
-    shop.runner.begin(txid, request_id, work)
+ONE_AT_ONCE = "UPDATE reliability.topology SET max_spout_pending = 1, max_replay_pending = 1"
 
 
-def waiting(shop, txid, work):
+def waiting(shop, txid):
     """Let a txid's task look, and return why it waits."""
     request_id = shop.runner.contact(txid, shop.who(txid)).request_id
-    return shop.runner.next_action(txid, request_id, work)
+    return shop.runner.next_action(txid, request_id, shop.topology.work("commit"))
 
 
 def command(*arguments):
-    done = CliRunner().invoke(app, list(arguments))
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return say(*arguments).stdout
 
 
 # --- what is shown -------------------------------------------------------------------------------
@@ -221,7 +206,7 @@ TOLD = {
     2: ("dry run", "would have changed", "division by zero", "no negative price", '{"price": -1}',
         "In quarantine", "a.csv4", "quarantine export rich 2",
         "2 dropped: no customer", "1 quarantined: no price", "was tried and changed nothing"),
-    3: ("SOURCE_CHANGED", "refrozen : a corrected delivery", "failed"),
+    3: ("SOURCE_CHANGED", "refrozen: a corrected delivery", "failed"),
     4: ("was fenced",),
     5: ("rolled back as c=", "a wrong price list", "committed"),
     6: ("parked", "its file is broken", "Roll back to here"),
@@ -234,7 +219,7 @@ TOLD = {
 def test_the_story_of_a_txid(client, full, txid):
     said = read(client, at("rich", f"/txids/{txid}"))
     for what in (f"Transaction {txid}", "emitted by run run 1", *TOLD.get(txid, ())):
-        assert what.replace(" :", ":") in said, what
+        assert what in said, what
 
 
 def test_a_spout_that_keeps_one_txid(client, full):
@@ -284,21 +269,23 @@ DAYS = """
 
 
 def test_pages_of_a_timeline(client, long):
+    def txids_of(source):
+        return re.findall(r"/txids/(\d+)", source)
+
     source = client.get(at(LONG)).text
     assert "Newer" not in source
-    first = re.findall(r"/txids/(\d+)", source)
+    first = txids_of(source)
     assert (len(first), first[0]) == (20, str(TXIDS))
     (older,) = re.findall(r'href="(\?last=\d+&amp;size=20)#timeline">Older', source)
     second = client.get(at(LONG, html.unescape(older))).text
-    assert re.findall(r"/txids/(\d+)", second)[0] == str(TXIDS - 20)
+    assert txids_of(second)[0] == str(TXIDS - 20)
     assert f"?last={TXIDS}&amp;size=20" in second
-    assert len(re.findall(r"/txids/(\d+)", client.get(at(LONG, "?size=200")).text)) == 200
-    assert len(re.findall(r"/txids/(\d+)", client.get(at(LONG, "?size=7")).text)) == 20
+    for query, shown in (("?size=200", 200), ("?size=7", 20)):
+        assert len(txids_of(client.get(at(LONG, query)).text)) == shown
     end = client.get(at(LONG, "?last=3")).text
-    assert re.findall(r"/txids/(\d+)", end) == ["3", "2", "1"]
+    assert txids_of(end) == ["3", "2", "1"]
     assert "Older" not in end
-    beyond = client.get(at(LONG, f"?last={10**30}")).text
-    assert re.findall(r"/txids/(\d+)", beyond)[0] == str(TXIDS)
+    assert txids_of(client.get(at(LONG, f"?last={10**30}")).text)[0] == str(TXIDS)
     assert client.get(at(LONG, "?last=-5")).status_code == 200
 
 
@@ -335,13 +322,13 @@ def test_who_jumps_to_nothing_hears_what_there_is(client, full, text):
     assert "the txids so far are 1..36" in said or "neither a txid nor an interval" in said
 
 
-@pytest.mark.parametrize("text", ["nonsense", "²", "14,,15", "<b>", "9" * 400 + "x", "9" * 5000])
-def test_what_is_neither_a_txid_nor_an_interval(client, full, text):
-    said = read(client, at("many", f"?to={quote(text)}"), 404)
-    assert "NOT_FOUND" in said
-    assert "is neither a txid nor an interval. What to do: write a number" in said.replace(
-        "interval What", "interval. What"
-    )
+def test_what_is_neither_a_txid_nor_an_interval(client, full):
+    for text in ("nonsense", "²", "14,,15", "<b>", "9" * 400 + "x", "9" * 5000):
+        said = read(client, at("many", f"?to={quote(text)}"), 404)
+        assert "NOT_FOUND" in said
+        assert "is neither a txid nor an interval. What to do: write a number" in said.replace(
+            "interval What", "interval. What"
+        )
 
 
 @pytest.mark.parametrize("place", ["?to=", "/chosen?text="])
@@ -479,7 +466,7 @@ def assert_harmless(source):
 
 def test_only_a_web_address_is_a_link_to_spark(client, shop):
     """A driver wrote it; the page's links open in Airflow's own document."""
-    begin(shop, 4, shop.topology.work("commit", "process"))
+    shop.begin(4)
     for url in ("http://worker:4040", "javascript:alert(1)", None):
         execute(shop.connection, RUNNING, url=url)
         is_link = url == "http://worker:4040"
@@ -522,13 +509,16 @@ def test_an_error_is_a_page(client, full, path, status, says):
     assert says in read(client, path, status)
 
 
+PAGES = ("/reliability/", at("many"), at("many", "/txids/1"), at("many", "/explain"))
+
+
 def test_the_ledger_is_down(client, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1 dbname=nowhere")
-    for path in ("/reliability/", at("many"), at("many", "/txids/1"), at("many", "/explain")):
+    for path in PAGES:
         said = read(client, path, 503)
         assert "LEDGER_UNAVAILABLE" in said
         assert "What to do:" in said
-    answer = client.post(at("many", "/actions/resume"), headers={"X-Reliability": "page"})
+    answer = client.post(at("many", "/actions/resume"), headers=FROM_THE_PAGE)
     assert answer.status_code == 503
     assert answer.text.startswith('<div class="note bad" role="alert">')
 
@@ -536,7 +526,7 @@ def test_the_ledger_is_down(client, monkeypatch):
 def test_a_migration_is_missing(client, environment, monkeypatch):
     with new_database() as dsn:
         monkeypatch.setenv("RELIABILITY_DSN", dsn)
-        for path in ("/reliability/", at("many"), at("many", "/txids/1"), at("many", "/explain")):
+        for path in PAGES:
             said = read(client, path, 409)
             assert "LEDGER_NOT_MIGRATED" in said
             assert "reliability migrate" in said
@@ -594,8 +584,6 @@ def test_who_may_not_act_sees_no_buttons(client, full, rights):
 
 # --- changes -------------------------------------------------------------------------------------
 
-FROM_THE_PAGE = {"X-Reliability": "page"}
-
 
 def change(client, what, status=200, headers=(), topology="shop", **fields):
     """Do what a dialog does, and return what the answer says."""
@@ -629,23 +617,18 @@ def test_who_may_not_act_changes_nothing(client, shop, rights):
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
 
 
-def test_the_page_itself_may_change_something(client, shop):
+def test_pause_and_resume(client, shop):
+    for reason in ({}, {"reason": "x" * 501}, {"reason": "  "}):
+        change(client, "pause", 422, **reason)
     own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
     assert "shop is paused" in change(client, "pause", headers=own, reason="the disk is full")
-
-
-def test_pause_and_resume(client, shop):
-    change(client, "pause", 422)
-    change(client, "pause", 422, reason="x" * 501)
-    change(client, "pause", 422, reason="  ")
-    change(client, "pause", reason="the disk is full")
     asked = "SELECT paused_reason FROM reliability.topology"
     assert shop.ask(asked) == [("the disk is full (zoe, on the page)",)]
     assert "It is paused: the disk is full (zoe, on the page)" in read(client, at("shop"))
     change(client, "resume")
     assert shop.ask(asked) == [(None,)]
-    assert "TOPOLOGY_UNKNOWN" in change(client, "pause", 404, topology="nosuch", reason="x")
-    assert "TOPOLOGY_UNKNOWN" in change(client, "resume", 404, topology="nosuch")
+    for what in ("pause", "resume"):
+        assert "TOPOLOGY_UNKNOWN" in change(client, what, 404, topology="nosuch", reason="x")
 
 
 def test_a_pause_without_a_reason_is_one(client, shop):

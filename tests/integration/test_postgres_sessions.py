@@ -5,7 +5,7 @@ The server of the test run has all of `HOSTILE_SETTINGS`, so each other test sho
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 
 import psycopg2
@@ -29,7 +29,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
-from tests.support.fix_pipeline import Pipeline, pipeline_of, write_parquet
+from tests.support.fix_pipeline import pipeline_of, write_parquet
 from tests.support.fix_postgres import (
     database_of,
     execute,
@@ -62,47 +62,44 @@ PINNED = {
 }
 
 
-def shown(connection, name, **options):
-    with connection.transaction(**options) as tx:
-        return tx.one(SQL(f"SELECT current_setting('{name}') AS value"))["value"]
+SHOWN = SQL(
+    "SELECT json_object_agg(name, pg_catalog.current_setting(name)) AS settings"
+    " FROM unnest(%(names)s) AS name"
+)
 
 
-@pytest.mark.parametrize("name", PINNED)
-def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(connection, name):
-    assert shown(connection, name) == PINNED[name]
-
-
-@pytest.mark.parametrize("name", PINNED)
-def test_a_setting_is_the_same_in_one_round_trip(connection, name):
-    asked = SQL(f"SELECT current_setting('{name}') AS value")
-    with connection.in_one_round_trip() as tx:
-        assert tx.one(asked)["value"] == PINNED[name]
+def shown(connection, *names):
     with connection.transaction() as tx:
-        tx.queue(asked)
-        assert tx.commit_and_ask(asked)["value"] == PINNED[name]
+        return tx.one(SHOWN, names=list(names))["settings"]
+
+
+def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(connection):
+    assert shown(connection, *PINNED) == PINNED
+
+
+def test_a_setting_is_the_same_in_one_round_trip(connection):
+    names = list(PINNED)
+    with connection.in_one_round_trip() as tx:
+        assert tx.one(SHOWN, names=names)["settings"] == PINNED
+    with connection.transaction() as tx:
+        tx.queue(SHOWN, names=names)
+        assert tx.commit_and_ask(SHOWN, names=names)["settings"] == PINNED
 
 
 def test_the_role_of_the_tests_has_other_settings(connection):
     """Else this file shows nothing."""
-    connection = psycopg2.connect(connection.dsn)
-    with connection.cursor() as cursor:
-        found = {}
+    found = {}
+    with closing(psycopg2.connect(connection.dsn)) as session, session.cursor() as cursor:
         for name in PINNED:
             cursor.execute("SELECT pg_catalog.current_setting(%s)", [name])
             ((found[name],),) = cursor.fetchall()
-    connection.close()
-    same = {name for name, value in found.items() if value == PINNED[name]}
-    assert same == set()
+    assert [name for name, value in found.items() if value == PINNED[name]] == []
 
 
 def test_what_is_set_in_one_transaction_is_gone_in_the_next(connection):
     """As a trigger of the user's may do it, or another client of the same pooler."""
     execute(connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 1; SET jit = on")
-    assert [shown(connection, name) for name in ("TimeZone", "statement_timeout", "jit")] == [
-        "UTC",
-        "0",
-        "off",
-    ]
+    assert shown(connection, *PINNED) == PINNED
 
 
 TAKEN_BY_SHADOWS = [
@@ -131,7 +128,7 @@ def test_what_another_role_creates_in_a_schema_of_the_path_never_runs(connection
     """S4: it would run with the rights of the product's role."""
     reached = {taken for taken in TAKEN_BY_SHADOWS if reaches_a_shadow(connection.dsn, taken)}
     assert reached == set(TAKEN_BY_SHADOWS)  # by the role's own path
-    assert shown(connection, "search_path") == "pg_catalog, pg_temp"
+    assert shown(connection, "search_path") == {"search_path": "pg_catalog, pg_temp"}
     with connection.transaction() as tx:
         for taken in TAKEN_BY_SHADOWS:
             tx.one(SQL(f"SELECT {taken}"), none=None)
@@ -194,9 +191,10 @@ def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(connection):
         "ALTER ROLE reliability RESET synchronous_commit",
     )
     try:
-        assert shown(LedgerConnection(connection.dsn), "synchronous_commit") == "remote_apply"
+        found = shown(LedgerConnection(connection.dsn), "synchronous_commit")
     finally:
         run_as_admin("ALTER ROLE reliability SET synchronous_commit = 'off'")
+    assert found == {"synchronous_commit": "remote_apply"}
 
 
 def test_a_transaction_that_reads_only_writes_nothing(connection):
@@ -264,32 +262,26 @@ def words(texts: list[str]) -> Topology:
 @pytest.fixture
 def encoded(environment):
     """Make a pipeline of words in a database of some encoding, after its migration."""
-    connections: list[LedgerConnection] = []
-
-    def make(encoding: str, texts: list[str]) -> Pipeline:
-        connection = LedgerConnection(
-            stack.enter_context(new_database(encoding=encoding)), application_name="test"
-        )
-        connections.append(connection)
-        migrate(connection)
-        return pipeline_of(words(texts), connection)
-
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
+
+        def make(encoding, texts):
+            dsn = stack.enter_context(new_database(encoding=encoding))
+            connection = stack.enter_context(LedgerConnection(dsn))
+            migrate(connection)
+            pipeline = pipeline_of(words(texts), connection)
+            pipeline.emit(None)
+            return pipeline
+
         yield make
-        for connection in connections:
-            connection.close()
 
 
 def stored(pipeline):
     """Read the bytes that are there, by a session of the test's own."""
-    connection = own_session(pipeline.runner.connection.dsn)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT convert_to(word, getdatabaseencoding()) FROM public.seen")
-        found = {bytes(value) for (value,) in cursor.fetchall()}
-    connection.close()
-    return found
+    read = "SELECT convert_to(word, getdatabaseencoding()) FROM public.seen"
+    session = own_session(pipeline.runner.connection.dsn)
+    with closing(session), session.cursor() as cursor:
+        cursor.execute(read)
+        return {bytes(value) for (value,) in cursor.fetchall()}
 
 
 @pytest.mark.parametrize(
@@ -303,38 +295,31 @@ def stored(pipeline):
 def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding, codec, texts):
     """PGCLIENTENCODING=LATIN1 is set for the whole test run."""
     pipeline = encoded(encoding, texts)
-    pipeline.emit(None)
     pipeline.transact(1)
     assert stored(pipeline) == {text.encode(codec) for text in texts}
     again = pipeline.again()
     again.emit(None)
     again.transact(1)
-    moved = rows(
-        pipeline.runner.connection,
-        "SELECT sum(rows_added + rows_changed) FROM reliability.difference",
-    )
-    assert moved == [(0,)]
+    moved = "SELECT sum(rows_added + rows_changed) FROM reliability.difference"
+    assert rows(pipeline.runner.connection, moved) == [(0,)]
 
 
 def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(connection):
     """S1: in that encoding the driver could not even send it."""
-    said = connection.one(SQL("SELECT %(reason)s::text AS said"), reason="你好 €")
-    assert said == {"said": "你好 €"}
+    asked = "SELECT %(reason)s::pg_catalog.text"
+    assert rows(connection, asked, reason="你好 €") == [("你好 €",)]
 
 
 def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encoded):
     pipeline = encoded("LATIN1", ["Zoë", "€"])
-    pipeline.emit(None)
     with pytest.raises(TextNotStorable, match="LATIN1"):
         pipeline.transact(1)
-    assert rows(
-        pipeline.runner.connection, "SELECT reason_code, status FROM reliability.attempt"
-    ) == [("TEXT_NOT_STORABLE", "FAILED")]
+    asked = "SELECT reason_code, status FROM reliability.attempt"
+    assert rows(pipeline.runner.connection, asked) == [("TEXT_NOT_STORABLE", "FAILED")]
 
 
 def test_a_reason_reaches_the_ledger_whatever_its_characters(encoded):
     pipeline = encoded("LATIN1", ["man"])
-    pipeline.emit(None)
     grant = pipeline.begin(1)
     connection = pipeline.runner.connection
     error = error_types()["PROCESS_FUNCTION_FAILED"]("“5 €”\0 and a surrogate \udcff")
@@ -351,10 +336,9 @@ def test_a_database_in_which_texts_have_another_order_is_refused(environment, en
 
 
 @pytest.mark.parametrize("text", ["\\", "a\\'b", "'; DROP TABLE x; --", "\\u0041", "E'"])
-def test_a_parameter_with_backslashes_and_quotes_is_itself(connection, text):
+def test_a_parameter_with_backslashes_and_quotes_is_itself(shared_connection, text):
     """standard_conforming_strings is off for the role."""
-    with connection.transaction() as tx:
-        assert tx.one(SQL("SELECT %(text)s AS text"), text=text)["text"] == text
+    assert shared_connection.one(SQL("SELECT %(text)s AS text"), text=text)["text"] == text
 
 
 def test_nul_in_a_parameter_is_an_error_of_ours(connection):
@@ -363,12 +347,10 @@ def test_nul_in_a_parameter_is_an_error_of_ours(connection):
 
 
 def test_bytes_that_are_no_text_are_an_error_of_ours(environment):
-    with new_database(encoding="SQL_ASCII") as dsn:
-        connection = LedgerConnection(dsn)
+    with new_database(encoding="SQL_ASCII") as dsn, LedgerConnection(dsn) as connection:
         with pytest.raises(TextNotStorable, match="UTF-8"), connection.transaction() as tx:
             tx.one(SQL("SELECT E'\\xff'::text AS broken"))
-        assert shown(connection, "TimeZone") == "UTC"  # the session goes on
-        connection.close()
+        assert shown(connection, "TimeZone") == {"TimeZone": "UTC"}  # the session goes on
 
 
 # --- what is said of rows ------------------------------------------------------------------------

@@ -53,15 +53,6 @@ def shop_of(connection, *states) -> Shop:
     return Shop(connection, kinds=lambda _: states, pending=20)
 
 
-def begun(shop, txid):
-    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
-    return shop.runner.begin(txid, request_id, shop.topology.work("commit"))
-
-
-def sql(connection, statement: str) -> None:
-    execute(connection, statement)
-
-
 def statuses(connection) -> list[tuple[Any, ...]]:
     return rows(
         connection,
@@ -77,7 +68,7 @@ def test_a_value_too_large_for_an_index_of_the_users_own_fails_its_txid_alone(co
     """C5: it was taken for an outage: the txid blocked, and every sweep raised."""
     shop = shop_of(connection, LONGEST, WORDS)
     shop.deliver(*([row("a" if n != guilty else random_text(4000))] for n in range(1, 4)))
-    sql(connection, "CREATE INDEX own_index ON public.longest (word)")
+    execute(connection, "CREATE INDEX own_index ON public.longest (word)")
     for txid in (3, 2, 1):
         shop.process(txid)
     sweep(connection, "shop", OVERDUE)
@@ -89,7 +80,7 @@ def test_a_value_too_large_for_an_index_of_the_users_own_fails_its_txid_alone(co
     assert "index row size" in reason
     assert "own_index" in reason
     assert "Consider a function index of an MD5 hash of the value" in reason
-    sql(connection, "DROP INDEX public.own_index")
+    execute(connection, "DROP INDEX public.own_index")
     shop.transact(guilty)
     sweep(connection, "shop", OVERDUE)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
@@ -100,7 +91,7 @@ def test_a_key_that_is_too_long_fails_its_attempt_when_it_is_staged(connection):
     shop = shop_of(connection, BY_WORD)
     shop.deliver([row(random_text(4000))])
     with pytest.raises(UnexpectedAnswer, match="index row size") as raised:
-        shop.write(begun(shop, 1))
+        shop.write(shop.begin(1))
     assert "hash the value in the process function" in str(raised.value)
 
 
@@ -110,7 +101,7 @@ def test_a_row_that_is_too_wide_fails_its_attempt_when_it_is_staged(connection):
     shop = shop_of(connection, State("wide", key={"k": "bigint"}, values=columns))
     shop.deliver([row("a")])
     with pytest.raises(UnexpectedAnswer, match="row is too big"):
-        shop.write(begun(shop, 1))
+        shop.write(shop.begin(1))
 
 
 def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(connection):
@@ -125,7 +116,7 @@ def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(con
         shop.transact(2)
     assert "set REPLICA IDENTITY using ALTER TABLE" in raised.value.what
     assert statuses(connection)[1] == (2, 0, "FAILED", "UNEXPECTED_ANSWER")
-    sql(connection, "ALTER TABLE public.longest REPLICA IDENTITY FULL")
+    execute(connection, "ALTER TABLE public.longest REPLICA IDENTITY FULL")
     shop.transact(2)
     assert rows(connection, "SELECT word FROM longest") == [("b",)]
 
@@ -156,14 +147,14 @@ def test_a_right_that_is_missing_is_found_before_spark_runs(connection, revoked,
     """S6: it was told as a constraint of the user's, after 50 s of Spark."""
     shop = shop_of(connection, LONGEST, WORDS)
     shop.deliver([row("a")])
-    sql(connection, f"REVOKE {revoked} FROM reliability")
+    execute(connection, f"REVOKE {revoked} FROM reliability")
     with pytest.raises(RightMissing) as raised:
         shop.transact(1)
     assert said in raised.value.what
     assert statuses(connection) == []
     with pytest.raises(RightMissing):
         shop.deliver([row("b")])
-    sql(connection, f"GRANT {revoked} TO reliability")
+    execute(connection, f"GRANT {revoked} TO reliability")
     shop.transact(1)
     assert rows(connection, "SELECT word FROM words") == [("a",)]
 
@@ -232,11 +223,11 @@ def test_a_right_that_is_missing_in_another_database_is_found_before_spark_runs(
     states = (LONGEST, State("words", values=WORDS.values, database="east"))
     shop = shop_of(connection, *states)
     shop.deliver([row("a")])
-    sql(east, "REVOKE INSERT ON public.words FROM reliability")
+    execute(east, "REVOKE INSERT ON public.words FROM reliability")
     with pytest.raises(RightMissing, match=r"database east: .*GRANT INSERT ON TABLE public.words"):
         shop.transact(1)
     assert statuses(connection) == [(1, 0, "FAILED", "RIGHT_MISSING")]
-    sql(east, "GRANT INSERT ON public.words TO reliability")
+    execute(east, "GRANT INSERT ON public.words TO reliability")
     shop.transact(1)
 
 
@@ -245,7 +236,7 @@ def test_a_right_that_is_revoked_before_the_commit_fails_its_txid_alone(connecti
     shop = shop_of(connection, LONGEST)
     shop.deliver([row("a")])
     shop.process(1)
-    sql(connection, "REVOKE INSERT ON public.longest FROM reliability")
+    execute(connection, "REVOKE INSERT ON public.longest FROM reliability")
     sweep(connection, "shop", OVERDUE)
     assert statuses(connection) == [(1, 0, "FAILED", "RIGHT_MISSING")]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from reliability.core.errors import LedgerNotMigrated, LedgerTooNew, MigrationChanged
 from reliability.ledger import migrations as module
-from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
 from reliability.ledger.queries import sql_folder
+from reliability.transaction.topology.databases import open_ledger
 from tests.support.fix_postgres import execute, rows
 
 # What a later release may need: a column that old rows have too, by their data, and another rule.
@@ -38,7 +37,7 @@ DECLARE_NEXT = (
 
 
 @pytest.fixture
-def next_release(tmp_path: Path) -> Path:
+def next_release(tmp_path):
     """The migrations of a made-up later release: all of today's, and one more."""
     folder = tmp_path / "migrations"
     shutil.copytree(sql_folder() / "migrations", folder)
@@ -47,20 +46,14 @@ def next_release(tmp_path: Path) -> Path:
     return folder
 
 
-def run(connection: LedgerConnection, statement: str) -> None:
-    execute(connection, statement)
-
-
-def test_a_later_release_upgrades_a_ledger_with_data_in_it(
-    connection: LedgerConnection, next_release: Path
-):
-    run(connection, DECLARE)
+def test_a_later_release_upgrades_a_ledger_with_data_in_it(connection, next_release):
+    execute(connection, DECLARE)
     known = migrations(next_release)
     assert migrate(connection, known) == known[-1:]
     assert migrate(connection, known) == []
     recorded = "SELECT checksum FROM reliability.migration ORDER BY number DESC LIMIT 1"
     assert rows(connection, recorded) == [(known[-1].checksum,)]
-    run(connection, DECLARE_NEXT)
+    execute(connection, DECLARE_NEXT)
     kept = (
         "SELECT topology, most_spouts, epoch FROM reliability.topology JOIN reliability.checkpoint"
     )
@@ -75,40 +68,41 @@ def test_a_later_release_upgrades_a_ledger_with_data_in_it(
 
 
 def test_the_later_release_works_with_no_ledger_that_is_not_upgraded(
-    connection: LedgerConnection, next_release: Path, monkeypatch
+    connection, next_release, monkeypatch
 ):
     known = migrations(next_release)
     monkeypatch.setattr(module, "migrations", lambda: known)
-    with pytest.raises(LedgerNotMigrated, match=f"migration {known[-1].number}"):
-        check_migrated(connection)
+    for check in (check_migrated, lambda _: open_ledger("a test")):
+        with pytest.raises(LedgerNotMigrated, match=f"migration {known[-1].number}"):
+            check(connection)
 
 
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_file_that_changes_after_it_was_applied_is_refused(
-    connection: LedgerConnection, next_release: Path, place: int
+    connection, next_release, monkeypatch, place
 ):
     migrate(connection, migrations(next_release))
     changed = sorted(next_release.glob("*.sql"))[place]
     changed.write_text(changed.read_text() + "-- said otherwise\n")
-    with pytest.raises(MigrationChanged, match=changed.stem):
-        migrate(connection, migrations(next_release))
+    known = migrations(next_release)
+    monkeypatch.setattr(module, "migrations", lambda: known)
+    for check in (lambda ledger: migrate(ledger, known), check_migrated):
+        with pytest.raises(MigrationChanged, match=changed.stem):
+            check(connection)
 
 
-def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(
-    connection: LedgerConnection, next_release: Path
-):
-    run(connection, DECLARE)
+def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(connection, next_release):
+    execute(connection, DECLARE)
     file = sorted(next_release.glob("*.sql"))[-1]
     file.write_text(f"{NEXT}\nSELECT 1 / 0;")
     with pytest.raises(Exception, match="division by zero"):
         migrate(connection, migrations(next_release))
     check_migrated(connection)
-    run(connection, "UPDATE reliability.topology SET max_spout_pending = 6")
-    columns = "SELECT FROM pg_attribute WHERE attname = 'most_spouts'"
-    assert rows(connection, columns) == []
+    execute(connection, "UPDATE reliability.topology SET max_spout_pending = 6")
+    assert rows(connection, "SELECT FROM pg_attribute WHERE attname = 'most_spouts'") == []
 
 
-def test_a_release_that_lacks_a_file_in_between_changes_nothing(next_release: Path):
+def test_a_release_that_lacks_a_file_in_between_changes_nothing(next_release):
     sorted(next_release.glob("*.sql"))[-2].unlink()
     with pytest.raises(ValueError, match="1, 2, 3"):
         migrations(next_release)

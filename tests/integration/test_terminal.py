@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from reliability.cli import app
 from reliability.ledger.connection import LedgerConnection
 from tests.replay.shop import Shop, made, states
+from tests.support.command_line import say
 from tests.support.fix_postgres import execute, new_database
 from tests.support.pseudo_terminal import CTRL_C, terminal
 
@@ -31,11 +32,6 @@ DATES = """
     UPDATE reliability.request r SET run_id = t.run_id FROM reliability.transaction t
      WHERE (t.topology, t.txid) = (r.topology, r.txid) AND r.topology = %(topology)s
 """
-
-
-def say(*arguments):
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
-from reliability.core.errors import AttemptFenced, AttemptIncomplete
+from reliability.core.errors import AttemptIncomplete
 from reliability.core.leases import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import month, write_parquet
@@ -79,29 +79,6 @@ def test_each_database_has_its_own_part_and_the_same_commit_number(emitted, conn
     emitted.transact(2)
     assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
     assert rows(connection, C) == rows(warehouse, C) == [(2,)]
-
-
-def test_a_replay_swaps_in_both(emitted, connection, warehouse):
-    emitted.transact(1)
-    before = rows(connection, HERE), rows(warehouse, THERE)
-    again = emitted.again()
-    again.emit(month(1997, 1))
-    again.transact(1)
-    assert (rows(connection, HERE), rows(warehouse, THERE)) == before
-    assert rows(warehouse, STATUS) == [(1, 0, "REPLACED"), (1, 1, "COMMITTED")]
-
-
-def test_a_zombie_is_fenced_in_every_database(emitted, connection, warehouse):
-    """C6: its rows for the other database never meet the coordinator's."""
-    zombie = emitted.begin(1, "days")
-    newer = emitted.begin(1, "days")
-    with pytest.raises(AttemptFenced):
-        emitted.run_step(zombie, "days")
-    assert rows(warehouse, STATUS) == [(1, 0, "FENCED"), (1, 1, "PROCESSING")]
-    emitted.run_step(newer, "days")
-    emitted.runner.end_step(newer, "days")
-    emitted.transact(1)
-    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
 
 
 def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(
