@@ -69,11 +69,15 @@ def look(shop, connection, channel):
     return look
 
 
+EXPIRE = (
+    "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+    " WHERE status = 'PROCESSING'"
+)
+END = "UPDATE reliability.request SET status = 'CLOSED', ended_at = now() WHERE status = 'OPEN'"
+
+
 def end_requests(connection):
-    execute(
-        connection,
-        "UPDATE reliability.request SET status = 'CLOSED', ended_at = now() WHERE status = 'OPEN'",
-    )
+    execute(connection, END)
 
 
 def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
@@ -96,9 +100,8 @@ def test_what_begins_again_is_said_again(look, shop, connection):
     assert ("BLOCKED", "over") in look()
     end_requests(connection)
     assert ("BLOCKED", "begins") in look()
-    assert rows(connection, "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'") == [
-        (2,)
-    ]
+    blocked = "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'"
+    assert rows(connection, blocked) == [(2,)]
 
 
 def test_an_alert_says_what_since_when_and_what_to_do(look, channel, connection):
@@ -152,8 +155,7 @@ def test_lag_counts_only_what_lags(look, channel, connection):
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
     shop.begin(3)
     assert look() == []
-    execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
-                    " WHERE status = 'PROCESSING'")  # fmt: skip
+    execute(connection, EXPIRE)
     assert look() == [("LEASE_EXPIRED", "begins")]
     sweep(connection, "shop")
     assert look() == []
@@ -165,8 +167,7 @@ def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, sho
 
 def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connection):
     shop.begin(3)
-    execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
-                    " WHERE status = 'PROCESSING'")  # fmt: skip
+    execute(connection, EXPIRE)
     sweep(connection, "shop")
     shop.transact(3)
     assert look() == [("LEASE_EXPIRED", "begins")]
@@ -335,22 +336,21 @@ def test_what_the_verification_finds_is_told(shop, channel, connection):
     assert channel.told == [("CHANGED_BY_HAND", "begins")]
 
 
-def failing_of(name, function):
-    """Return the function, which fails of one topology."""
+def make_another_fail(connection, monkeypatch, place, function):
+    """Let the function fail of another topology."""
 
     def fails(connection, topology, **options):
-        if topology == name:
+        if topology == "away":
             raise LedgerUnavailable("no warehouse")
         return function(connection, topology, **options)
 
-    return fails
+    shop_named(connection, "away").deliver(made(1))
+    monkeypatch.setattr(f"reliability.transaction.inspect.{place}", fails)
 
 
 def test_a_topology_that_cannot_be_verified_stops_no_other(shop, connection, monkeypatch):
     """A database of one topology is unavailable; the task is red after all others."""
-    shop_named(connection, "away").deliver(made(1))
-    place = "reliability.transaction.inspect.verify.verify"
-    monkeypatch.setattr(place, failing_of("away", verify))
+    make_another_fail(connection, monkeypatch, "verify.verify", verify)
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         verification().execute({})
     assert rows(connection, "SELECT DISTINCT topology FROM reliability.verified") == [("shop",)]
@@ -359,10 +359,8 @@ def test_a_topology_that_cannot_be_verified_stops_no_other(shop, connection, mon
 def test_a_topology_that_cannot_be_looked_at_silences_no_other(
     shop, channel, connection, monkeypatch
 ):
-    shop_named(connection, "away").deliver(made(1))
+    make_another_fail(connection, monkeypatch, "alerts.record_conditions", record_conditions)
     end_requests(connection)
-    place = "reliability.transaction.inspect.alerts.record_conditions"
-    monkeypatch.setattr(place, failing_of("away", record_conditions))
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         task(channel).execute({})
     assert len(channel.told) == 2

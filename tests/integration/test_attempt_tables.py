@@ -285,37 +285,37 @@ def test_a_state_that_keeps_no_contributions_drops_the_table_at_its_commit(conne
     shop = Shop(connection, kinds=opaque_states)
     [txid] = shop.deliver(made(1))
     shop.process(txid)
-    assert count(connection, "SELECT count(*) FROM reliability.attempt_table") > 0
+    known = "SELECT count(*) FROM reliability.attempt_table"
+    assert count(connection, known) > 0
     shop.transact(txid)
-    assert count(connection, "SELECT count(*) FROM reliability.attempt_table") == 0
+    assert count(connection, known) == 0
     assert count(connection, "SELECT count(*) FROM pg_inherits") == 0
 
 
-def test_compaction_folds_the_rows_of_attempts_tables(connection, monkeypatch):
+@pytest.fixture
+def horizon(connection, monkeypatch):
+    """Four txids of states of which the first three are beyond the horizon."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
 
     def with_horizon(elsewhere=""):
         return [replace(s, keep=History(txids=1)) for s in states() if not s.is_append]
 
     shop = Shop(connection, kinds=with_horizon)
-    committed(shop, 1, 2, 3, 4)
-    before = shop.tables()
+    shop.commit_first(4)
+    return shop
+
+
+def test_compaction_folds_the_rows_of_attempts_tables(horizon, connection):
+    before = horizon.tables()
     folded = {one.state: one.txids for one in compact(connection, "shop")}
     assert folded["exact"] > 1
-    assert shop.tables() == before
+    assert horizon.tables() == before
     assert all(is_exact(connection).values())
     assert len(rows(connection, KEYED)) < 4
 
 
-def test_a_compaction_waits_for_another_merge(connection, another, monkeypatch):
+def test_a_compaction_waits_for_another_merge(horizon, connection, another):
     """H2: it would fold no row of a table that it skips, and never come back to it."""
-    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
-
-    def with_horizon(elsewhere=""):
-        return [replace(s, keep=History(txids=1)) for s in states() if s.name == "exact"]
-
-    shop = Shop(connection, kinds=with_horizon)
-    committed(shop, 1, 2, 3, 4)
     with another.transaction() as tx:  # as the other merge does first
         tx.all(SQL("SELECT FROM reliability.attempt_table FOR UPDATE"))
         with pytest.raises(LedgerBusy):

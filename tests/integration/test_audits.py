@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -10,7 +9,6 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from typer.testing import CliRunner
 
 from reliability import (
     Append,
@@ -27,7 +25,6 @@ from reliability import (
     references,
     unique,
 )
-from reliability.cli import app
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AuditFailed, LedgerBusy
 from reliability.ledger.connection import LedgerConnection
@@ -38,6 +35,7 @@ from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.attempt_report import attempt_report
 from tests.replay.shop import Shop
+from tests.support.command_line import read, say
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import both, month, write_parquet
 from tests.support.fix_pipeline import shop as shop_of
@@ -91,7 +89,9 @@ def with_audits(shop, *states):
     return other
 
 
-def refused(shop, txid, text=""):
+def refused(shop, batch, text=""):
+    """Deliver a batch that an audit refuses, or let the txid of this number try (again)."""
+    [txid] = shop.deliver(batch) if isinstance(batch, list) else [batch]
     with pytest.raises(AuditFailed) as caught:
         shop.transact(txid)
     assert text in caught.value.what
@@ -114,15 +114,12 @@ VIOLATED = {
 
 @pytest.fixture
 def known(connection):
-    execute(
-        connection, 'CREATE TABLE public.known ("Id" bigint); INSERT INTO public.known VALUES (1)'
-    )
+    execute(connection, 'CREATE TABLE public.known ("Id" bigint)')
+    execute(connection, "INSERT INTO public.known VALUES (1)")
 
 
 def test_a_contribution_that_violates_audits_fails_its_attempt(shop, connection, known):
-    shop = shop(sales(*VIOLATED))
-    shop.deliver(BATCH)
-    error = refused(shop, 1)
+    error = refused(shop(sales(*VIOLATED)), BATCH)
     assert error.what == "; ".join(
         f"state sales: audit {one.name} found 1 violation, for example {example}"
         for one, example in VIOLATED.items()
@@ -147,22 +144,18 @@ KEPT = [
 @pytest.mark.parametrize("kind", [State, OpaqueState, TransactionalState])
 def test_audits_that_hold_let_the_attempt_commit(shop, connection, known, kind):
     """C12: a warning is recorded and no more."""
-    shop = shop(sales(*KEPT, kind=kind))
-    shop.commit(BATCH)
+    shop(sales(*KEPT, kind=kind)).commit(BATCH)
     assert rows(connection, "SELECT count(*) FROM sales") == [(3,)]
-    found = {name: number for _, _, name, _, number in rows(connection, FOUND)}
-    assert {name for name, number in found.items() if number} == {
-        "references(n, known.Id)",
-        "every row",
-    }
+    found = {name: number for _, _, name, _, number in rows(connection, FOUND) if number}
+    assert found.keys() == {"references(n, known.Id)", "every row"}
     assert found["every row"] == 3
     examples = "SELECT examples[1] FROM reliability.audits WHERE audit = 'every row'"
     assert rows(connection, examples) == [('{"a":1,"a":2}',)]
 
 
 def test_an_empty_contribution_violates_nothing(shop, connection):
-    shop = shop(sales(*KEPT[:3], unique("k"), audit("any", "SELECT * FROM {contribution}")))
-    shop.commit([])
+    any_row = audit("any", "SELECT * FROM {contribution}")
+    shop(sales(*KEPT[:3], unique("k"), any_row)).commit([])
     assert {number for *_, number in rows(connection, FOUND)} == {0}
 
 
@@ -186,22 +179,18 @@ def test_a_key_in_two_notations_is_one_row_of_the_contribution(shop, connection)
     mine = [in_range("n", most=1), unique("u", of="contribution"), not_null("last")]
     last = Latest("word", by={"price": "numeric"}, type="text")
     state = State("owners", key={"u": "uuid"}, values={"n": Count(), "last": last}, audits=mine)
-    shop = shop(state)
     text = "12345678-1234-1234-1234-123456789abc"
-    shop.deliver([{**row(1), "u": text}, {**row(1), "u": text.upper()}])
+    error = refused(shop(state), [{**row(1), "u": text}, {**row(1), "u": text.upper()}])
     example = f'{{"u":"{text}","n":2}}'
-    error = refused(shop, 1)
-    assert error.what == (
-        f"state owners: audit in_range(n, most=1) found 1 violation, for example {example}"
-    )
+    what = f"state owners: audit in_range(n, most=1) found 1 violation, for example {example}"
+    assert error.what == what
 
 
 def test_a_warning_is_recorded_and_logged_in_one_line(shop, connection, caplog):
     """C12: its severity decides."""
     shop = shop(sales(in_range("total", least=0, severity="warn"), unique("n", severity="warn")))
-    shop.deliver([row(1, -1), row(2, -2), row(3, -3), row(4, -4)])
     with caplog.at_level(logging.WARNING):
-        shop.transact(1)
+        shop.commit([row(1, -1), row(2, -2), row(3, -3), row(4, -4)])
     of_contribution, of_table = (record.getMessage() for record in caplog.records)
     assert "state sales: audit in_range(total, least=0) found 4 violations, for" in of_contribution
     assert of_contribution.count('"total"') == 3
@@ -220,11 +209,11 @@ def test_a_warning_is_recorded_and_logged_in_one_line(shop, connection, caplog):
 def test_a_table_that_would_violate_an_audit_is_never_seen(shop, connection, kind):
     """C12: each contribution is in range, and their sum is not."""
     shop = shop(sales(in_range("total", most=5, of="table"), kind=kind))
-    shop.deliver([row(1, 3)], [row(1, 3)], [row(2, 1)])
-    shop.transact(1)
-    error = refused(shop, 2, 'found 1 violation, for example {"k":1,"total":6.00}')
+    shop.commit([row(1, 3)])
+    error = refused(shop, [row(1, 3)], 'found 1 violation, for example {"k":1,"total":6.00}')
     assert "reliability resume-runs shop" in error.about(topology="shop").what_to_do
     assert rows(connection, SALES) == [(1, 1, Decimal(3))]
+    shop.deliver([row(2, 1)])
     shop.process(3)
     assert drain(connection, "shop") == []  # it is blocked
     assert rows(connection, STATUS) == [
@@ -233,27 +222,17 @@ def test_a_table_that_would_violate_an_audit_is_never_seen(shop, connection, kin
         (3, 0, "PROCESSED", None),
     ]
     name = "in_range(total, most=5, of=table)"
-    assert rows(connection, FOUND) == [
-        (1, 0, name, "error", 0),
-        (2, 0, name, "error", 1),
-        (3, 0, name, "error", None),
-    ]
+    found = [(txid, 0, name, "error", number) for txid, number in ((1, 0), (2, 1), (3, None))]
+    assert rows(connection, FOUND) == found
 
 
-def test_appended_rows_and_views_are_audited_as_they_would_be(shop, connection):
-    shop = shop(log(unique("word")))
-    shop.deliver([row(1, word="a"), row(2, word=None)], [row(3, word="a"), row(4, word=None)])
-    shop.transact(1)
-    refused(shop, 2, 'unique(word) found 1 violation, for example {"word":"a","times":2}')
+@pytest.mark.parametrize("as_view", [False, True])
+def test_appended_rows_and_views_are_audited_as_they_would_be(shop, connection, as_view):
+    shop = shop(log(unique("word"), as_view=as_view))
+    shop.commit([row(1, word="a"), row(2, word=None)])
+    said = 'unique(word) found 1 violation, for example {"word":"a","times":2}'
+    refused(shop, [row(3, word="a"), row(4, word=None)], said)
     assert rows(connection, "SELECT count(*) FROM log") == [(2,)]
-
-
-def test_a_view_is_audited_as_it_would_be(shop, connection):
-    shop = shop(log(unique("word"), as_view=True))
-    shop.deliver([row(1, word="a")], [row(3, word="a")])
-    shop.transact(1)
-    refused(shop, 2, "unique(word)")
-    assert rows(connection, "SELECT count(*) FROM log") == [(1,)]
 
 
 def test_of_a_group_only_the_txid_that_violates_is_refused(shop, connection):
@@ -289,15 +268,12 @@ def test_a_group_is_audited_once_as_it_commits(shop, connection):
 
 def test_a_table_is_audited_with_what_the_txid_adds_to_other_states(shop, connection):
     """An orphan of a table that the same commit fills is none."""
-    orders = State(
-        "orders", values={"k": Append("k")}, audits=[references("k", "sales.k", of="table")]
-    )
-    shop = shop(orders, sales())
+    known = references("k", "sales.k", of="table")
+    shop = shop(State("orders", values={"k": Append("k")}, audits=[known]), sales())
     shop.commit([row(1), row(2)])
     assert rows(connection, "SELECT count(*) FROM orders") == [(2,)]
     execute(connection, "DELETE FROM public.sales WHERE k = 2")
-    shop.deliver([row(1)])
-    refused(shop, 2, 'found 1 violation, for example {"k":2}')
+    refused(shop, [row(1)], 'found 1 violation, for example {"k":2}')
 
 
 # --- replays, dry runs, rollbacks ----------------------------------------------------------------
@@ -354,16 +330,7 @@ def test_a_topology_with_audits_can_be_dropped(shop, connection):
     assert rows(connection, "SELECT count(*) FROM reliability.audit_result") == [(0,)]
 
 
-def test_show_tells_what_audits_have_found(shop, connection, monkeypatch):
-    shop = shop(
-        sales(in_range("n", most=1, severity="warn"), not_null("k"), unique("n"), audit("x", X))
-    )
-    shop.deliver([row(1), row(2), row(1)])
-    with pytest.raises(AuditFailed):
-        shop.transact(1)
-    said = CliRunner().invoke(app, ["show", "shop", "1:0"]).stdout
-    assert (
-        """
+AUDITS_SHOWN = """
 audits
   sales: in_range(n, most=1), warn: 1 violation
     {"k":1,"n":2}
@@ -372,10 +339,14 @@ audits
     division by zero
   sales: unique(n), error: no result
 """
-        in said
-    )
-    told = json.loads(CliRunner().invoke(app, ["show", "1:0", "--json"]).stdout)
-    assert told["audits"][0] == {
+
+
+def test_show_tells_what_audits_have_found(shop):
+    first = in_range("n", most=1, severity="warn")
+    state = sales(first, not_null("k"), unique("n"), audit("x", X))
+    refused(shop(state), [row(1), row(2), row(1)])
+    assert AUDITS_SHOWN in say("show", "shop", "1:0").stdout
+    assert read("show", "1:0")["audits"][0] == {
         "state": "sales",
         "name": "in_range(n, most=1)",
         "of": "contribution",
@@ -393,15 +364,11 @@ def test_a_replay_on_the_command_line_tells_of_violations(shop, connection, monk
     shop.commit([row(None, 3)])
     shop.makes[1] = [row(None, 7)]
     monkeypatch.setattr("tests.replay.shop.topology", shop.topology, raising=False)
-
-    def run_step(grant, step, is_wanted):
-        shop.write(grant)
-
-    monkeypatch.setattr("reliability.cli.replay.steps_of", lambda *_: run_step)
-    told = CliRunner().invoke(app, ["replay", "shop", "1", "--dry-run"])
-    assert told.exit_code == 0
-    assert "1:1, a warning: state sales: audit not_null(k) found 1 violation" in told.stdout
-    assert "1:1 would be refused: state sales: audit in_range(total, most=5, of" in told.stdout
+    steps = "reliability.cli.replay.steps_of"
+    monkeypatch.setattr(steps, lambda *_: lambda grant, *_: shop.write(grant))
+    told = say("replay", "shop", "1", "--dry-run").stdout
+    assert "1:1, a warning: state sales: audit not_null(k) found 1 violation" in told
+    assert "1:1 would be refused: state sales: audit in_range(total, most=5, of" in told
     assert rows(connection, SALES) == [(None, 1, Decimal(3))]
 
 
@@ -440,8 +407,7 @@ def test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing(
         " AS $$ BEGIN ASSERT false; END $$",
     )
     shop = shop(sales(*(audit(sql, sql.replace("{}", place)) for sql in FAILING)))
-    shop.deliver([row(1)])
-    what = refused(shop, 1).what
+    what = refused(shop, [row(1)]).what
     for sql, said in FAILING.items():
         assert f"state sales: audit {sql} could not run: {said}" in what
     assert rows(connection, "SELECT count(*) FROM known") == [(1,)]
@@ -464,22 +430,17 @@ def test_sql_that_is_more_than_one_statement_commits_nothing(
     last = "SELECT 1, 2 FROM (SELECT 1 FROM (SELECT 1"
     sql = f"SELECT 1 FROM {{table}}) AS one) AS found; {between}; {last}"
     shop = shop(sales(audit("mine", sql, severity="error" if said else "warn")))
-    shop.deliver([row(1)])
     if said:
-        assert said in refused(shop, 1).what
+        refused(shop, [row(1)], said)
     else:
-        shop.transact(1)
+        shop.commit([row(1)])
     assert rows(connection, "SELECT count(*) FROM known") == [(1,)]
 
 
 def test_sql_of_a_warning_that_fails_warns(shop, connection):
-    shop = shop(
-        sales(
-            audit("one", "SELECT missing FROM {contribution}", severity="warn"),
-            audit("two", "SELECT missing FROM {table}", severity="warn"),
-        )
-    )
-    shop.commit([row(1)])
+    places = ("{contribution}", "{table}")
+    failing = [audit(one, f"SELECT missing FROM {one}", severity="warn") for one in places]
+    shop(sales(*failing)).commit([row(1)])
     found = rows(connection, "SELECT problem, error_code FROM reliability.audits")
     assert found == [('column "missing" does not exist', "42703")] * 2
 
@@ -525,13 +486,10 @@ def test_columns_and_tables_are_quoted(shop, connection):
             references("user", "Mixed Case.ta%ble.c{o}l", of="table", severity="warn"),
         ],
     )
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            'CREATE SCHEMA "Mixed Case"; CREATE TABLE "Mixed Case"."ta%ble" ("c{o}l" text)'
-        )
-    shop = shop(state)
-    shop.commit([{**row(1), "order": 1}])
-    assert [(violations) for *_, violations in rows(connection, FOUND)] == [0, 0, 0, 1, 0]
+    execute(connection, 'CREATE SCHEMA "Mixed Case"')
+    execute(connection, 'CREATE TABLE "Mixed Case"."ta%%ble" ("c{o}l" text)')
+    shop(state).commit([{**row(1), "order": 1}])
+    assert [violations for *_, violations in rows(connection, FOUND)] == [0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("of", ["contribution", "table"])
@@ -540,11 +498,9 @@ def test_a_column_may_have_a_name_of_the_query_around_it(shop, connection, of):
     key = dict.fromkeys(("one", "place", "found", "example", "violation"), "bigint")
     mine = audit("mine", f"SELECT one, place FROM {{{of}}} WHERE found = 2")
     names = [make(*key, of=of) for make in (not_null, unique)]
-    state = State("odd", key=key, values={"n": Count()}, audits=[*names, mine])
-    shop = shop(state)
-    shop.deliver([dict.fromkeys(key, 1)], [dict.fromkeys(key, 2)])
-    shop.transact(1)
-    error = refused(shop, 2)
+    shop = shop(State("odd", key=key, values={"n": Count()}, audits=[*names, mine]))
+    shop.commit([dict.fromkeys(key, 1)])
+    error = refused(shop, [dict.fromkeys(key, 2)])
     assert error.what == 'state odd: audit mine found 1 violation, for example {"one":2,"place":2}'
 
 
@@ -555,9 +511,8 @@ def test_an_audit_runs_in_the_database_of_its_state(shop, connection, east):
     """C12, C6: a database votes no if an audit of its own is violated."""
     away = sales(not_null("k"), in_range("total", most=5, of="table"), database="east")
     shop = shop(away, log(unique("word", severity="warn")))
-    shop.deliver([row(1, 3)], [row(1, 3)])
-    shop.transact(1)
-    refused(shop, 2, "database east: state sales: audit in_range")
+    shop.commit([row(1, 3)])
+    refused(shop, [row(1, 3)], "database east: state sales: audit in_range")
     assert rows(east, SALES) == [(1, 1, Decimal(3))]
     assert rows(connection, "SELECT count(*) FROM log") == [(1,)]
     assert rows(connection, STATUS)[1] == (2, 0, "FAILED", "AUDIT_FAILED")
@@ -570,11 +525,8 @@ def test_an_audit_runs_in_the_database_of_its_state(shop, connection, east):
     assert rows(east, SALES) == [(1, 2, Decimal(5))]
     assert [found[3:] for found in rows(connection, FOUND)][-1] == ("warn", 1)
     report = attempt_report(connection, "shop", TransactionAttempt(2, 2))
-    assert [(found.state, found.violations) for found in report.audits] == [
-        ("log", 1),
-        ("sales", 0),
-        ("sales", 0),
-    ]
+    found = [(one.state, one.violations) for one in report.audits]
+    assert found == [("log", 1), ("sales", 0), ("sales", 0)]
 
 
 @pytest.mark.parametrize("way", ["violated", "waits for a lock"])

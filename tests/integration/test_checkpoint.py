@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import threading
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
+from dev.services.environment import Environment
 from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.checkpoint import CheckpointAction, Message
 from reliability.core.errors import (
@@ -32,6 +34,7 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate
 from reliability.transaction.commit import checkpoint_driver
 from reliability.transaction.commit import committer as commit
 from reliability.transaction.commit.apply import AppliedPlan, Planner, RefusedPlan
@@ -47,7 +50,14 @@ from reliability.transaction.topology.participants import (
     take_grant,
 )
 from tests.support.doomed import EVERY, Fate, doomed
-from tests.support.fix_postgres import database_of, execute, new_database, rows, run_as_admin
+from tests.support.fix_postgres import (
+    database_of,
+    execute,
+    new_database,
+    new_session,
+    rows,
+    run_as_admin,
+)
 from tests.support.staged import Staged, die_when_decided, other_nonce
 
 EAST = "east"
@@ -98,6 +108,31 @@ def run(staged: Staged, statement: str, database: str = EAST) -> None:
     execute(staged.participants.connection_of(database), statement)
 
 
+def refuse(staged: Staged, database: str = EAST) -> None:
+    """Let a database refuse the key 7."""
+    run(
+        staged,
+        f"ALTER TABLE {table(staged, database)} ADD CONSTRAINT poor CHECK (k <> 7)",
+        database,
+    )
+
+
+def accept(staged: Staged) -> None:
+    run(staged, f"ALTER TABLE {table(staged)} DROP CONSTRAINT poor")
+
+
+def table(staged: Staged, database: str = EAST) -> str:
+    return f"public.{staged.topology}_{database or 'here'}"
+
+
+def another_driver(staged: Staged) -> Checkpoint:
+    """A driver on a session of its own, which has begun its epoch."""
+    session = LedgerConnection(staged.connection.dsn)
+    driver = Checkpoint(TopologyDatabases.of(session, staged.topology), patience=5)
+    assert driver.begin_epoch(whatever_is_due(driver))
+    return driver
+
+
 def end(staged: Staged, status: str) -> None:
     """End the live attempts in the ledger, of which no participant has heard."""
     run(
@@ -115,15 +150,6 @@ def assert_all_at(staged: Staged, c: int) -> None:
 
 
 # --- both or none --------------------------------------------------------------------------------
-
-
-def test_a_txid_commits_in_both_databases(staged, connection):
-    staged.process(1, both(1, 2))
-    assert [str(c.attempt) for c in drain(connection, staged.topology)] == ["1:0"]
-    assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1}
-    assert staged.statuses() == staged.statuses(EAST) == {"1:0": "COMMITTED"}
-    assert_all_at(staged, 1)
-    assert drain(connection, staged.topology) == []
 
 
 def test_a_group_is_one_checkpoint_and_a_replay_another(staged, connection):
@@ -166,14 +192,14 @@ def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guil
     staged, connection
 ):
     """C5, C6: txid 2 is guilty, in the participant; 1 goes through, 3 waits behind 2."""
-    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    refuse(staged)
     for txid, key in ((1, 1), (2, 7), (3, 3)):
         staged.process(txid, both(key))
     with pytest.raises(UnexpectedAnswer, match=r"database east: .*poor"):
         drain(connection, staged.topology, own_txid=2)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
     assert_all_at(staged, 1)
-    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
+    accept(staged)
     staged.process(2, both(7), attempt_id=1)
     assert staged.statuses(EAST)["2:0"] == "FENCED"
     drain(connection, staged.topology)
@@ -181,7 +207,7 @@ def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guil
 
 
 def test_the_coordinators_own_database_votes_too(staged, connection):
-    run(staged, f"ALTER TABLE public.{staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 7)", "")
+    refuse(staged, "")
     staged.process(1, both(7))
     with pytest.raises(UnexpectedAnswer, match=r"database of the ledger: .*poor"):
         drain(connection, staged.topology, own_txid=1)
@@ -212,20 +238,17 @@ def test_a_database_that_is_down_fails_nobodys_attempt(staged, connection, east)
     assert_all_at(staged, 1)
 
 
-class away:
+@contextmanager
+def away(name: str) -> Iterator[None]:
     """A database takes no sessions inside the block."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        run_as_admin(
-            f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false",
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'",
-        )
-
-    def __exit__(self, *error: object) -> None:
-        run_as_admin(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
+    run_as_admin(
+        f"ALTER DATABASE {name} ALLOW_CONNECTIONS false",
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+    )
+    try:
+        yield
+    finally:
+        run_as_admin(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, connection):
@@ -233,13 +256,13 @@ def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, conn
     staged.process(1, both(7))
     staged.process(2, both(2))
     die_when_decided(staged)
-    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    refuse(staged)
     for _ in range(2):  # each comer tries again
         with pytest.raises(CheckpointStuck, match=r"c=2 is decided .* database east: .*poor"):
             drain(connection, staged.topology)
     assert staged.seen() == {}
     assert staged.statuses() == {"1:0": "PROCESSED", "2:0": "PROCESSED"}
-    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
+    accept(staged)
     drain(connection, staged.topology)
     assert staged.seen() == staged.seen(EAST) == {2: 1, 7: 1}
     assert_all_at(staged, 2)
@@ -251,13 +274,13 @@ def test_what_is_decided_is_committed_wherever_it_can_be(connection, add_databas
     staged = Staged(connection, f"t{next(_names)}", [EAST, "west"])
     staged.process(1, {"": [7], EAST: [7], "west": [7]})
     die_when_decided(staged)
-    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    refuse(staged)
     with pytest.raises(CheckpointStuck, match="database east"):
         drain(connection, staged.topology)
     assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
-    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
+    accept(staged)
     drain(connection, staged.topology)
-    assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
+    assert set(staged.commit_numbers().values()) == {(1, 1, 1, 1)}
     staged.participants.close()
 
 
@@ -408,10 +431,7 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(connection, steps):
     """It sleeps after INIT_STATE, PREPARE or COMMIT, another one goes on, it wakes up."""
     history = History(connection)
     staged = history.next_round()
-    sleeper = Checkpoint(
-        TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
-    )
-    assert sleeper.begin_epoch(whatever_is_due(sleeper))
+    sleeper = another_driver(staged)
     for _ in range(steps):
         assert sleeper.carry_out(asked(sleeper)) == {}
     message = asked(sleeper)
@@ -426,16 +446,12 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
 ):
     """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
     staged.process(1, both(1))
-    sleeper = Checkpoint(
-        TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
-    )
-    assert sleeper.begin_epoch(whatever_is_due(sleeper))
+    sleeper = another_driver(staged)
     assert sleeper.carry_out(asked(sleeper)) == {}
     prepare = asked(sleeper)
-    other = Checkpoint(staged.participants, patience=5)
 
     def the_other_gets_as_far(*_: object) -> None:
-        assert other.begin_epoch(whatever_is_due(other))
+        other = another_driver(staged)
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}
 
@@ -449,13 +465,12 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
 
 def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, connection):
     """Failed after it was decided, the attempt could never commit, nor anything behind it."""
-    constrain = f"ALTER TABLE public.{staged.topology}_east"
-    run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
+    refuse(staged)
     staged.process(1, both(7))
     with driving(staged.participants, patience=5) as driver:
         refused = driver.change(whatever_is_due(driver))
     assert isinstance(refused, RefusedPlan)
-    run(staged, f"{constrain} DROP CONSTRAINT poor")
+    accept(staged)
     die_when_decided(staged)
     with pytest.raises(CheckpointTakenOver):
         commit._refuse(connection, staged.topology, refused)
@@ -481,12 +496,8 @@ def test_what_is_decided_is_finished_and_not_parked(staged, connection):
     assert_all_at(staged, 1)
 
 
-def the_participant(staged):
-    return Participant(next(iter(staged.participants)), staged.topology)
-
-
 def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection):
-    participant = the_participant(staged)
+    participant = Participant(next(iter(staged.participants)), staged.topology)
     init = Message(action=CheckpointAction.INIT_STATE, commit_number=0, size=1, epoch=5)
     participant.handle(init, ())
     staged.process(1, both(1))
@@ -499,15 +510,11 @@ def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection
 def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connection, monkeypatch):
     monkeypatch.setattr(commit, "PASSING_PATIENCE_SECONDS", SOON)
     staged.process(1, both(1))
+    another = LedgerConnection(connection.dsn)
     with driving(staged.participants, patience=SOON):
-        assert (
-            sweep(LedgerConnection(connection.dsn), staged.topology, Leases(overdue=1)).committed
-            == []
-        )
-        with (
-            pytest.raises(LedgerBusy),
-            driving(TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), SOON),
-        ):
+        assert sweep(another, staged.topology, Leases(overdue=1)).committed == []
+        second = driving(TopologyDatabases.of(another, staged.topology), SOON)
+        with pytest.raises(LedgerBusy), second:
             pass
     drain(connection, staged.topology)
     assert_all_at(staged, 1)
@@ -530,18 +537,13 @@ def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
 def test_many_that_commit_at_once_commit_each_txid_once(staged, connection):
     for txid in (1, 2, 3):
         staged.process(txid, both(txid))
-    done: list[str] = []
 
-    def commit() -> None:
-        own = LedgerConnection(connection.dsn)
-        done.extend(str(c.attempt) for c in drain(own, staged.topology))
-        own.close()
+    def commit_all(_: int) -> list[str]:
+        with LedgerConnection(connection.dsn) as own:
+            return [str(c.attempt) for c in drain(own, staged.topology)]
 
-    threads = [threading.Thread(target=commit) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
+    with ThreadPoolExecutor(4) as threads:
+        done = itertools.chain(*threads.map(commit_all, range(4)))
     assert sorted(done) == ["1:0", "2:0", "3:0"]
     assert_all_at(staged, 3)
 
@@ -567,15 +569,9 @@ def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, conne
 # --- C6: grants ----------------------------------------------------------------------------------
 
 
-def grant_again(staged: Staged, grant) -> None:
-    mirror_grant(
-        staged.participants, grant, lambda tx, name: pytest.fail("its sinks are open already")
-    )
-
-
 def test_a_grant_that_comes_twice_changes_nothing(staged):
     grant = staged.grant(1)
-    grant_again(staged, grant)
+    mirror_grant(staged.participants, grant, lambda *_: pytest.fail("its sinks are open already"))
     assert staged.statuses(EAST) == {"1:0": "PROCESSING"}
 
 
@@ -592,24 +588,18 @@ def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
         )  # fmt: skip
 
 
-def test_a_late_lower_grant_is_refused(staged):
-    """The ledger granted 1:0, its message slept, and 1:1 went by."""
-    older = staged.grant(1)
-    row = mirrored(staged, older)
-    end(staged, "FENCED")
-    staged.grant(1, attempt_id=1)
-    participant = next(iter(staged.participants))
-    with pytest.raises(AttemptFenced, match="is too late"), participant.transaction() as tx:
-        take_grant(tx, older, row)
-
-
-def test_the_same_id_with_another_nonce_is_refused(staged):
-    """A1: a restored ledger grants 1:0 a second time."""
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_a_late_lower_grant_and_the_same_one_with_another_nonce_are_refused(staged, is_lower):
+    """A1: 1:0 was granted, its message slept, and 1:1 went by; or a restored ledger does."""
     grant = staged.grant(1)
-    row = mirrored(staged, grant)
-    participant = next(iter(staged.participants))
+    row = staged.connection.one("attempt_to_mirror", **grant)
+    if is_lower:
+        end(staged, "FENCED")
+        staged.grant(1, attempt_id=1)
+    late = grant if is_lower else other_nonce(grant)
+    [participant] = staged.participants
     with pytest.raises(AttemptFenced, match="is too late"), participant.transaction() as tx:
-        take_grant(tx, other_nonce(grant), row)
+        take_grant(tx, late, row)
 
 
 def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
@@ -617,10 +607,6 @@ def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
     end(staged, "FENCED")
     with pytest.raises(AttemptFenced):
         mirror_grant(staged.participants, grant, lambda tx, name: None)
-
-
-def mirrored(staged: Staged, grant):
-    return staged.connection.one("attempt_to_mirror", **grant)
 
 
 # --- declare -------------------------------------------------------------------------------------
@@ -655,14 +641,9 @@ def test_a_database_has_one_name(staged, connection, monkeypatch):
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
-    with new_database(template) as dsn:
-        other = LedgerConnection(dsn)
-        execute(
-            other,
-            "INSERT INTO reliability.topology (topology, max_spout_pending)"
-            " VALUES (%(topology)s, 1)",
-            topology=staged.topology,
-        )
+    declared = "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES (%(name)s, 1)"
+    with new_session(template) as other:
+        execute(other, declared, name=staged.topology)
         with pytest.raises(ParticipantTaken, match="of another ledger"):
             declare_participants(TopologyDatabases(other, staged.topology, [EAST]))
 
@@ -675,10 +656,10 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
     with new_database(template) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
-        with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
-            declare_participants(TopologyDatabases(connection, staged.topology, [EAST]))
-        with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
-            drain(connection, staged.topology)
+        there = TopologyDatabases(connection, staged.topology, [EAST])
+        for ask in (lambda: declare_participants(there), lambda: drain(connection, there.topology)):
+            with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
+                ask()
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
 
 
@@ -722,11 +703,8 @@ def test_a_sweep_cleans_in_every_database(staged, connection):
     assert staged.statuses(EAST) == {"1:0": "FENCED"}
     staged.process(1, both(1), attempt_id=1)
     for database, tables in staged.tables().items():
-        left = rows(
-            staged.participants.connection_of(database),
-            f"SELECT DISTINCT _attempt_id FROM {tables.contribution_name}",
-        )
-        assert left == [(1,)]
+        left = f"SELECT DISTINCT _attempt_id FROM {tables.contribution_name}"
+        assert rows(staged.participants.connection_of(database), left) == [(1,)]
     drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
@@ -746,19 +724,14 @@ def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, con
 @pytest.fixture(scope="module")
 def second_server(environment, tmp_path_factory):
     """Another Postgres server, with a migrated database `reliability`."""
-    from dev.services.environment import Environment
-    from reliability.ledger.migrations import migrate
-
     second = Environment(environment.root, tmp_path_factory.mktemp("second"), throwaway=True)
     second.up_postgres()
-    port = second.postgres.port
     dsn = (
-        f"host=127.0.0.1 port={port} dbname=reliability user=reliability"
+        f"host=127.0.0.1 port={second.postgres.port} dbname=reliability user=reliability"
         f" passfile={second.credentials.pass_file}"
     )
-    connection = LedgerConnection(dsn)
-    migrate(connection)
-    connection.close()
+    with LedgerConnection(dsn) as connection:
+        migrate(connection)
     yield second, dsn
     second.destroy()
 

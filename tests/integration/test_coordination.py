@@ -18,6 +18,7 @@ from tests.support.runner import TransactionRunner
 
 ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
                ORDER BY txid, attempt_id"""
+DIED = AttemptIncomplete("its JVM died")
 
 
 def count_words(batch):
@@ -52,19 +53,29 @@ def statuses(connection):
 # --- E4: opaque batches -----------------------------------------------------------------------
 
 
-def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
-    action = opaque.runner.next_action(2, opaque.request(2), opaque.work())
+def next_of(emitted, txid):
+    return emitted.runner.next_action(txid, emitted.request(txid), emitted.work())
+
+
+def why(emitted, txid):
+    """Return why a txid waits, which has no attempt then."""
+    action = next_of(emitted, txid)
     assert isinstance(action, Wait)
-    assert str(action.reason) == "behind 1: its batch starts where that one ends"
+    assert emitted.runner.begin(txid, emitted.request(txid), emitted.work()) is None
+    return str(action.reason)
+
+
+def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
+    assert why(opaque, 2) == "behind 1: its batch starts where that one ends"
     opaque.begin(1)
-    assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
+    assert isinstance(next_of(opaque, 2), Begin)
 
 
 def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, connection):
     first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
     opaque.run_step(third)
     opaque.seal(third)
-    assert opaque.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
+    assert opaque.runner.end_attempt(second, DIED)
     assert rows(connection, ATTEMPTS) == [
         ("1:0", "PROCESSING", None),
         ("2:0", "FAILED", "ATTEMPT_INCOMPLETE"),
@@ -75,39 +86,38 @@ def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, c
     opaque.seal(first)
     for txid in (1, 2, 3, 4, 5):
         opaque.transact(txid)
-    assert rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1") == [
-        (word, 1, txid) for txid, word in enumerate("abcde", start=1)
-    ]
+    counted = [(word, 1, txid) for txid, word in enumerate("abcde", start=1)]
+    assert rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1") == counted
 
 
 def test_a_failure_of_a_transactional_spout_takes_only_itself(python_pipeline, connection):
     emitted = python_pipeline(words(opaque=False))
     emitted.emit(None)
     second = [emitted.begin(txid) for txid in (1, 2, 3)][1]
-    emitted.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
+    emitted.runner.end_attempt(second, DIED)
     assert statuses(connection) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
 
 
-@pytest.mark.parametrize("way", ["lease", "request", "close", "begin"])
-def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection, way):
+@pytest.mark.parametrize(
+    "end",
+    [
+        "UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1",
+        "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1",
+        lambda opaque: opaque.runner.close(1, opaque.run, "torn down"),
+        lambda opaque: opaque.begin(1),
+    ],
+    ids=["lease", "request", "close", "begin"],
+)
+def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection, end):
     for txid in (1, 2):
         opaque.begin(txid)
-    match way:
-        case "lease":
-            execute(connection, "UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1")
-            sweep(connection, "words", Leases())
-        case "request":
-            execute(
-                connection, "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"
-            )
-            sweep(connection, "words", Leases())
-        case "close":
-            opaque.runner.close(1, opaque.run, "torn down")
-        case "begin":
-            opaque.begin(1)
+    if isinstance(end, str):
+        execute(connection, end)
+        sweep(connection, "words", Leases())
+    else:
+        end(opaque)
     found = statuses(connection)
-    assert found["1:0"] == "FENCED"
-    assert found["2:0"] == "FAILED"
+    assert (found["1:0"], found["2:0"]) == ("FENCED", "FAILED")
 
 
 def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, connection):
@@ -119,9 +129,8 @@ def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, connection):
     again = opaque.again()
     again.emit(None)
     again.begin(1)  # a replay reads the frozen batch again
-    assert rows(connection, "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1") == [
-        (None,)
-    ]
+    own = "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1"
+    assert rows(connection, own) == [(None,)]
 
 
 def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, connection):
@@ -142,7 +151,7 @@ def test_a_seal_that_loses_its_predecessor_says_so(opaque, connection, monkeypat
     spout = opaque.runner.topology.spout
 
     def lose_the_predecessor(self, meta):
-        opaque.runner.end_attempt(first, AttemptIncomplete("its JVM died"))
+        opaque.runner.end_attempt(first, DIED)
 
     monkeypatch.setattr(type(spout), "verify", lose_the_predecessor)
     with pytest.raises(PredecessorFailed):
@@ -178,14 +187,9 @@ def test_attempts_begin_no_faster_than_the_emit_interval(python_pipeline, connec
     emitted = python_pipeline(words(opaque=False, emit_interval_seconds=60))
     emitted.emit(None)
     emitted.begin(1)
-    request_id = emitted.request(2)
-    action = emitted.runner.next_action(2, request_id, emitted.work())
-    assert isinstance(action, Wait)
-    assert "emit interval" in str(action.reason)
-    assert emitted.runner.begin(2, request_id, emitted.work()) is None
-    execute(
-        connection, "UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"
-    )
+    assert "emit interval" in why(emitted, 2)
+    passed = "UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"
+    execute(connection, passed)
     assert emitted.begin(2).attempt.attempt_id == 0
 
 
@@ -213,11 +217,10 @@ def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(
     spout.ready[0] = 1
     assert emitted.emit(None) == [1, 2]
     emitted.begin(1)
-    waiting = emitted.runner.next_action(2, emitted.request(2), emitted.work())
-    assert waiting == Wait(WaitReason(what=WaitsFor.SOURCE))
+    assert next_of(emitted, 2) == Wait(WaitReason(what=WaitsFor.SOURCE))
     spout.ready[0] = 0
     # a replay asks too, as in Trident: the dead try of txid 1 is not begun anew
-    assert isinstance(emitted.runner.next_action(1, emitted.request(1), emitted.work()), Wait)
+    assert isinstance(next_of(emitted, 1), Wait)
     spout.ready[0] = 9
     assert emitted.begin(1).attempt.attempt_id == 1
 
@@ -233,10 +236,7 @@ def test_a_paused_topology_drains_what_is_in_flight(python_pipeline, connection)
     emitted.run_step(grant)
     emitted.seal(grant)
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0"]
-    action = emitted.runner.next_action(2, emitted.request(2), emitted.work())
-    assert isinstance(action, Wait)
-    assert "the warehouse is being moved" in str(action.reason)
-    assert emitted.runner.begin(2, emitted.request(2), emitted.work()) is None
+    assert "the warehouse is being moved" in why(emitted, 2)
     emitted.runner.resume()
     emitted.transact(2)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]

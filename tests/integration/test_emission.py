@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date, datetime, timezone
+from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
@@ -36,7 +35,6 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rolled_back, rows
-from tests.support.runner import TransactionRunner
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
 TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"
@@ -78,14 +76,10 @@ def test_a_file_that_spark_cannot_read_is_refused_at_once_and_allocates_nothing(
     schema = pa.schema([("customer", pa.int64()), ("day", pa.timestamp("ns"))])
     row = [{"customer": 1, "day": datetime(1997, 2, 1)}]
     write_parquet(folder / "1997-02" / "b.parquet", row, schema)
-    with pytest.raises(FileRefused) as refused:
+    said = r'1997-02/b\.parquet: column day is INT64 TIMESTAMP\(NANOS\).*coerce_timestamps="us"'
+    with pytest.raises(FileRefused, match=said) as refused:
         emitter.emit(month(1997, 2))
     assert isinstance(refused.value, Terminal)
-    assert re.search(
-        r"1997-02/b\.parquet: column day is INT64 TIMESTAMP\(NANOS\).*"
-        r'coerce_timestamps="us"',
-        str(refused.value),
-    )
     assert rows(connection, NOTHING) == [(0,)]
 
 
@@ -99,9 +93,12 @@ def test_columns_that_differ_from_the_last_committed_batch_are_logged(
     schema = pa.schema([("customer", pa.string()), ("day", pa.date32())])
     write_parquet(folder / "1997-02" / "a.parquet", [{"customer": "x"}], schema)
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
-    assert "column customer is string in" in caplog.text
-    assert "has no column price, which" in caplog.text
-    assert "txid 1 was the last to commit" in caplog.text
+    for said in (
+        "column customer is string in",
+        "has no column price, which",
+        "txid 1 was the last to commit",
+    ):
+        assert said in caplog.text
 
 
 def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, connection):
@@ -118,31 +115,22 @@ def test_txids_follow_the_order_of_emission_without_a_gap(emitter, connection):
 def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, connection, emitter):
     for number in range(3, 11):
         write_parquet(folder / f"1997-{number:02d}" / "a.parquet", ROW)
-    found: list[int] = []
 
     def emit(number):
-        own = LedgerConnection(connection.dsn)
-        runner = TransactionRunner(shop(folder), own)
-        run = Run(dag_id="shop", run_id=f"scheduled__1997-{number:02d}")
-        found.extend(Pipeline(runner, None, run).emit(month(1997, number)))
-        own.close()
+        with LedgerConnection(connection.dsn) as own:
+            pipeline = pipeline_of(shop(folder), own).again(f"scheduled__1997-{number:02d}")
+            return pipeline.emit(month(1997, number))
 
-    threads = [threading.Thread(target=emit, args=(n,)) for n in [*range(3, 11), 3, 4]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
+    with ThreadPoolExecutor(10) as threads:
+        found = [txid for one in threads.map(emit, [*range(3, 11), 3, 4]) for txid in one]
     assert sorted(set(found)) == list(range(1, 9))
 
 
 def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, connection):
     emitter.emit(month(1997, 1))
-    half = Interval(
-        datetime(1997, 1, 15, tzinfo=timezone.utc), datetime(1997, 2, 15, tzinfo=timezone.utc)
-    )
-    with pytest.raises(
-        IntervalOverlap, match=r"1997-01-15/1997-02-15 overlaps 1997-01 of run scheduled__1997-01"
-    ):
+    half = Interval.parse("1997-01-15/1997-02-15")
+    named = r"1997-01-15/1997-02-15 overlaps 1997-01 of run scheduled__1997-01"
+    with pytest.raises(IntervalOverlap, match=named):
         emitter.again("manual__1").emit(half)
 
 
@@ -171,20 +159,21 @@ def test_a_manual_run_without_a_data_interval_is_refused(emitter, connection):
         emitter.emit(None)
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-20]), SourceUnreadable),
+        (lambda path: [one.unlink() for one in path.parent.iterdir()], NothingToEmit),
+    ],
+    ids=["truncated", "missing"],
+)
 def test_a_bad_file_allocates_nothing_and_a_later_delivery_succeeds(
-    emitter, folder, connection, damage
+    emitter, folder, connection, damage, error
 ):
-    bad = folder / "1997-01" / "b.parquet"
-    if damage == "truncated":
-        bad.write_bytes(bad.read_bytes()[:-20])
-        with pytest.raises(SourceUnreadable, match=r"b\.parquet"):
-            emitter.emit(month(1997, 1))
-    else:
-        for path in (folder / "1997-01").iterdir():
-            path.unlink()
-        with pytest.raises(NothingToEmit, match="1997-01"):
-            emitter.emit(month(1997, 1))
+    damage(folder / "1997-01" / "b.parquet")
+    named = r"b\.parquet" if error is SourceUnreadable else "1997-01"
+    with pytest.raises(error, match=named):
+        emitter.emit(month(1997, 1))
     assert rows(connection, NOTHING) == [(0,)]
     for name in ("a", "b"):
         write_parquet(folder / "1997-01" / f"{name}.parquet", ROW)
@@ -197,17 +186,19 @@ def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter
     assert rows(connection, NOTHING) == [(0,)]
 
 
+ENDED = "its tasks ended without it"
+
+
 def behind_a_blocked_txid(folder, connection, **options) -> tuple[Pipeline, Action]:
     """February waits for the window, and nobody works on January's txid 1."""
     topology = replace(shop(folder), max_spout_pending=1, **options)
     january = pipeline_of(topology, connection)
     assert january.emit(month(1997, 1)) == [1, 2]
     for txid in (1, 2):
-        january.runner.close(txid, january.run, "its tasks ended without it")
+        january.runner.close(txid, january.run, ENDED)
     february = january.again("scheduled__1997-02")
     assert february.emit(month(1997, 2)) == [3]
-    work = february.work()
-    return january, february.runner.next_action(3, february.request(3), work)
+    return january, february.runner.next_action(3, february.request(3), february.work())
 
 
 def test_what_is_emitted_behind_a_blocked_txid_waits_for_it(folder, connection):
@@ -236,12 +227,10 @@ def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_o
 ):
     """E2: January's last txid waits for February's, and February's for January's first."""
     february = emitter.again("scheduled__1997-02")
-    write_parquet(folder / "1997-02" / "a.parquet", ROW)
     assert emitter.emit(month(1997, 1)) == [1, 2]
     assert february.emit(month(1997, 2)) == [3]
-    for pipeline, txids in ((emitter, (1, 2)), (february, (3,))):
-        for txid in txids:
-            pipeline.runner.close(txid, pipeline.run, "its tasks ended without it")
+    for pipeline, txid in ((emitter, 1), (emitter, 2), (february, 3)):
+        pipeline.runner.close(txid, pipeline.run, ENDED)
     write_parquet(folder / "1997-01" / "late.parquet", ROW)
     assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
     assert february.again().emit(month(1997, 2)) == [3]
@@ -295,14 +284,17 @@ def test_states_that_changed_after_a_commit_are_refused_and_cost_nothing(
     emitter.emit(month(1997, 1))
     park(connection, "shop", 1, "a broken file")
     emitter.emit(month(1997, 2))
-    topology = shop(folder)
-    changed = replace(topology, states=change(list(topology.states)))
-    with pytest.raises(StateDefinitionChanged, match=named):
-        pipeline_of(changed, connection).emit(month(1997, 2))
-    with pytest.raises(StateDefinitionChanged, match=named):
-        pipeline_of(changed, connection).begin(2)
+    changed = with_states(folder, connection, change)
+    for call in (lambda: changed.emit(month(1997, 2)), lambda: changed.begin(2)):
+        with pytest.raises(StateDefinitionChanged, match=named):
+            call()
     assert rows(connection, "SELECT txid FROM reliability.attempt") == [(1,)]
     assert emitter.begin(2).attempt.attempt_id == 0
+
+
+def with_states(folder, connection, change):
+    topology = shop(folder)
+    return pipeline_of(replace(topology, states=change(list(topology.states))), connection)
 
 
 @CHANGES
@@ -312,12 +304,10 @@ def test_states_that_changed_before_the_first_commit_are_taken(
     """C10: a person who corrects a definition need not rename the topology."""
     emitter.emit(month(1997, 1))
     assert emitter.begin(1).attempt.attempt_id == 0
-    topology = shop(folder)
-    changed = replace(topology, states=change(list(topology.states)))
-    attempt = pipeline_of(changed, connection).begin(1).attempt
-    assert attempt.attempt_id == 1
+    changed = with_states(folder, connection, change)
+    assert changed.begin(1).attempt.attempt_id == 1
     recorded = rows(connection, "SELECT state FROM reliability.state ORDER BY 1")
-    assert recorded == sorted((state.name,) for state in changed.states)
+    assert recorded == sorted((state.name,) for state in changed.runner.topology.states)
 
 
 def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, connection, monkeypatch):
@@ -350,7 +340,6 @@ def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, co
 
 
 def test_a_table_with_rows_of_its_own_is_not_taken(emitter, connection):
-
     execute(connection, "CREATE TABLE public.per_day (day date)")
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         emitter.emit(month(1997, 1))
@@ -446,9 +435,8 @@ def test_an_opaque_run_has_at_least_one_txid(folder, connection):
 
 def test_a_source_that_is_not_ready_costs_nothing_and_is_asked_again(folder, connection):
     """Storm M6."""
-    ready = emitter_of(
-        connection, folder, ready_file=f"{folder}/{{data_interval_start:%Y-%m}}/_SUCCESS"
-    )
+    ready_file = f"{folder}/{{data_interval_start:%Y-%m}}/_SUCCESS"
+    ready = emitter_of(connection, folder, ready_file=ready_file)
     with pytest.raises(SourceNotReady, match="txid 1"):
         ready.emit(month(1997, 1))
     assert rows(connection, NOTHING) == [(0,)]
@@ -478,14 +466,16 @@ REQUESTS = (
 def store(connection):
     """Three txids that have committed, by a spout without intervals."""
     store = Shop(connection)
-    store.commit(made(1), made(2), made(3))
+    store.commit_first(3)
     return store
 
 
-def by_hand(max_tries=0, **more):
-    """The emit task of a run by hand; its max_tries rise when it is cleared."""
+def ask(pipeline, txids, *, interval=None, max_tries=0, refreeze=False, max_batches=9, **more):
+    """Run the emit task of a run by hand; its max_tries rise when it is cleared."""
     this_try = TaskTry(max_tries=max_tries, try_id=f"emit {max_tries}")
-    return TaskContact(run=BY_HAND, task="emit", this_try=this_try, **more)
+    who = TaskContact(run=BY_HAND, task="emit", this_try=this_try, **more)
+    options = {"max_batches": max_batches, "refreeze": refreeze}
+    return pipeline.runner.emit(interval, who, replay=txids, **options)
 
 
 def test_a_run_that_names_txids_asks_for_exactly_these_and_looks_at_no_source(store, connection):
@@ -493,8 +483,7 @@ def test_a_run_that_names_txids_asks_for_exactly_these_and_looks_at_no_source(st
     store.makes[2] = made(102)
     store.source.sizes.append(6)  # a fourth batch, which nobody has emitted
     store.source.gone.add(0)
-    who = by_hand(reason="it was net")
-    assert store.runner.emit(None, who, max_batches=2, replay=[2, 3]) == [2, 3]
+    assert ask(store, [2, 3], reason="it was net", max_batches=2) == [2, 3]
     opened = [(txid, 1, "REPLAY", "OPEN", "it was net") for txid in (2, 3)]
     assert rows(connection, REQUESTS) == opened
     for txid in (2, 3):
@@ -516,71 +505,69 @@ def test_it_does_so_for_a_spout_that_reads_by_interval_with_or_without_one(
     for path in (folder / "1997-01").iterdir():
         path.unlink()
     with pytest.raises(DataIntervalMissing):
-        emitter.runner.emit(None, by_hand(), max_batches=9)
-    assert emitter.runner.emit(interval, by_hand(), max_batches=9, replay=[1, 2]) == [1, 2]
+        ask(emitter, None)
+    assert ask(emitter, [1, 2], interval=interval) == [1, 2]
     assert rows(connection, NOTHING) == [(2,)]
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "named"),
-    [([2, 3, 4], "txid 4 has"), ([3, 4, 5, 9], r"txids 4\.\.5,9 have"), ([9], "txid 9 has")],
-)
-@pytest.mark.parametrize("options", [{}, {"is_dry_run": True}], ids=["replay", "dry run"])
+@pytest.mark.parametrize("is_dry_run", [False, True])
 def test_what_has_not_committed_or_was_never_emitted_is_named_and_nothing_is_asked_for(
-    store, connection, wanted, named, options
+    store, connection, is_dry_run
 ):
     """E9: a mistyped number would process what nobody meant; nor is anything frozen anew."""
     store.deliver(made(4), made(5))
     store.source.sizes[1] = 8
-    who = by_hand(**options)
-    with pytest.raises(NothingToReplay, match=f"shop: {named} not committed"):
-        store.runner.emit(None, who, max_batches=9, replay=wanted, refreeze=True)
+    for wanted, named in (
+        ([2, 3, 4], "txid 4 has"),
+        ([3, 4, 5, 9], r"txids 4\.\.5,9 have"),
+        ([9], "txid 9 has"),
+    ):
+        with pytest.raises(NothingToReplay, match=f"shop: {named} not committed"):
+            ask(store, wanted, refreeze=True, is_dry_run=is_dry_run)
     assert rows(connection, REQUESTS) == []
     assert rows(connection, "SELECT count(*) FROM reliability.refreeze") == [(0,)]
 
 
 def test_a_topology_that_the_ledger_does_not_know_has_nothing_to_replay(emitter, connection):
     with pytest.raises(NothingToReplay, match="txid 1 has not committed"):
-        emitter.runner.emit(None, by_hand(), max_batches=9, replay=[1])
+        ask(emitter, [1])
     assert rows(connection, "SELECT count(*) FROM reliability.topology") == [(0,)]
 
 
 def test_more_txids_than_airflow_can_map_are_refused_and_nothing_is_asked_for(store, connection):
     with pytest.raises(TooManyBatches, match="3 batches") as refused:
-        store.runner.emit(None, by_hand(), max_batches=2, replay=[1, 2, 3])
+        ask(store, [1, 2, 3], max_batches=2)
     assert "by several runs" in str(refused.value)
     assert rows(connection, REQUESTS) == []
 
 
 def test_a_retry_adopts_what_it_asked_for_and_a_clear_asks_again(store, connection):
     """R1, as of any other run; the reason is recorded each time, of a cleared task too."""
-    asked = {"max_batches": 9, "replay": [2]}
     for _ in range(2):
-        assert store.runner.emit(None, by_hand(reason="it was net"), **asked) == [2]
+        assert ask(store, [2], reason="it was net") == [2]
     store.transact(2, BY_HAND)
-    assert store.runner.emit(None, by_hand(1, reason="it was net"), **asked) == [2]
+    assert ask(store, [2], max_tries=1, reason="it was net") == [2]
     store.transact(2, BY_HAND)
     cleared = replace(store.who(2, BY_HAND), this_try=TaskTry(max_tries=7), reason="it was net")
     store.runner.contact(2, cleared)
-    assert rows(connection, REQUESTS) == [
-        (2, number, "REPLAY", status, "it was net")
-        for number, status in ((1, "SATISFIED"), (2, "SATISFIED"), (3, "OPEN"))
-    ]
+    statuses = enumerate(("SATISFIED", "SATISFIED", "OPEN"), start=1)
+    expected = [(2, number, "REPLAY", status, "it was net") for number, status in statuses]
+    assert rows(connection, REQUESTS) == expected
 
 
 def test_a_run_that_is_cleared_after_a_rollback_asks_for_nothing(store, connection):
     """E9: the runs that have emitted what was rolled back commit it first."""
-    assert store.runner.emit(None, by_hand(), max_batches=9, replay=[2]) == [2]
+    assert ask(store, [2]) == [2]
     store.transact(2, BY_HAND)
     roll_back(connection, "shop", 1, "all wrong")
     release(connection, "shop")
     with pytest.raises(NothingToReplay, match="txid 2 has not committed"):
-        store.runner.emit(None, by_hand(1), max_batches=9, replay=[2])
+        ask(store, [2], max_tries=1)
     store.clear(2, 3)
     for txid in (2, 3):
         store.transact(txid)
-    assert store.runner.emit(None, by_hand(1), max_batches=9, replay=[2]) == [2]
+    assert ask(store, [2], max_tries=1) == [2]
 
 
 def test_exactly_these_txids_are_refrozen_and_once_a_run(store, connection):
@@ -590,20 +577,17 @@ def test_exactly_these_txids_are_refrozen_and_once_a_run(store, connection):
     refrozen = "SELECT txid, reason FROM reliability.refreeze"
     for tries, rows_now in ((0, 8), (1, 7)):
         store.source.sizes[1] = rows_now
-        asked = {"max_batches": 9, "replay": [2, 3], "refreeze": True}
-        assert store.runner.emit(None, by_hand(tries), **asked) == [2, 3]
+        assert ask(store, [2, 3], max_tries=tries, refreeze=True) == [2, 3]
         assert rows(connection, refrozen) == [(2, "run manual__1 of shop requested it")]
-    assert rows(connection, "SELECT emitted_count FROM reliability.transaction WHERE txid = 2") == [
-        (8,)
-    ]
+    emitted = "SELECT emitted_count FROM reliability.transaction WHERE txid = 2"
+    assert rows(connection, emitted) == [(8,)]
 
 
 def test_a_skipped_txid_among_them_is_left_out_as_by_a_clear(store, connection):
     """C8: its request is satisfied at once."""
     store.deliver(made(4))
     skip(connection, "shop", 4, "a test file")
-    who = by_hand(reason="it was net")
-    assert store.runner.emit(None, who, max_batches=9, replay=[3, 4], refreeze=True) == [3, 4]
+    assert ask(store, [3, 4], refreeze=True, reason="it was net") == [3, 4]
     assert rows(connection, REQUESTS) == [
         (3, 1, "REPLAY", "OPEN", "it was net"),
         (4, 1, "REPLAY", "SATISFIED", "it was net"),
@@ -616,8 +600,7 @@ def test_a_skipped_txid_among_them_is_left_out_as_by_a_clear(store, connection):
 def test_as_a_dry_run_it_tells_what_would_change(store, connection):
     before = store.tables()
     store.makes[2] = made(102)
-    who = by_hand(is_dry_run=True)
-    assert store.runner.emit(None, who, max_batches=9, replay=[2]) == [2]
+    assert ask(store, [2], is_dry_run=True) == [2]
     assert not all(one.is_nothing for one in store.transact(2, BY_HAND, is_dry_run=True))
     assert store.runner.settle(BY_HAND, [2]) == []
     assert store.tables() == before

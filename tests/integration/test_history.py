@@ -157,12 +157,9 @@ def test_a_row_a_key_is_left_with_the_last_txid_that_gave_it_something(tx):
     (step,) = fold_through(one, 3)
     assert (step.through, step.txids, step.rows_before, step.rows_after) == (3, 3, 4, 2)
     assert kept(one) == [(1, 1, "b"), (3, 0, "a"), (3, 0, None), (4, 0, "b")]
-    assert one.headers() == [
-        (1, "compacted", 1),
-        (2, "empty", 0),
-        (3, "compacted", 2),
-        (4, "present", 1),
-    ]
+    presences = [(txid, presence) for txid, presence, _ in one.headers()]
+    assert presences == [*enumerate(("compacted", "empty", "compacted", "present"), start=1)]
+    assert [number for *_, number in one.headers()] == [1, 0, 2, 1]
     fold_through(one, 4)
     assert one.headers()[0] == (1, "compacted", 0)
     # what accounts for the source rows is folded with the rest, whoever was replaced
@@ -263,16 +260,9 @@ def test_what_is_beyond_the_horizon_is_folded_once(staged, connection):
     (one,) = compact(connection, "t")
     assert (one.state, one.database, one.through, one.txids) == ("here", "", 3, 3)
     assert (one.rows_before, one.rows_after) == (3, 1)
-    assert contributions(connection) == [
-        (1, 11, 1, 1),
-        (2, 12, 1, 1),
-        (3, 1, 3, 3),
-        (3, 13, 1, 1),
-        (4, 1, 1, 1),
-        (4, 14, 1, 1),
-        (5, 1, 1, 1),
-        (5, 15, 1, 1),
-    ]
+    once = [(txid, 10 + txid, 1, 1) for txid in range(1, 6)]  # the keys that came once
+    folded = [(3, 1, 3, 3), (4, 1, 1, 1), (5, 1, 1, 1)]
+    assert contributions(connection) == sorted([*once, *folded])
     (again,) = compact(connection, "t")
     assert (again.through, bool(again), staged.seen()) == (3, False, before)
     keep(connection, txids=4)
@@ -315,30 +305,24 @@ def test_what_may_still_change_is_not_passed(staged, connection):
     staged.stage(live, {"": (1,)})
     assert compacted(connection) == [(1, 2)]
     drain(connection, "t")
-    ask_for_replay(connection, 1)  # which will be refused
-    ask_for_replay(connection, 3)
+    for txid in (1, 3):  # the first will be refused
+        execute(connection, REPLAY, txid=txid)
     assert compacted(connection) == [(2, 3)]
     execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
-    park = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
-    execute(connection, park.format("'PARKED'"))
+    verdict = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
+    execute(connection, verdict.format("'PARKED'"))
     assert compacted(connection) == [(3, 4)]
-    execute(connection, park.format("'SKIPPED'"))  # and unskipped since
+    execute(connection, verdict.format("'SKIPPED'"))  # and unskipped since
     assert compacted(connection) == [(3, 4)]
-    execute(
-        connection,
-        "INSERT INTO reliability.skip (topology, txid, skipped_by, reason)"
-        " VALUES ('t', 4, 'x', 'x')",
-    )
+    execute(connection, SKIP)
     assert compacted(connection) == [(4, None)]
 
 
-def ask_for_replay(connection, txid):
-    execute(
-        connection,
-        "INSERT INTO reliability.request"
-        " (topology, txid, dag_id, run_id, number, kind, granted_after)"
-        f" VALUES ('t', {txid}, 'd', 'r', 1, 'REPLAY', 0)",
-    )
+REPLAY = (
+    "INSERT INTO reliability.request (topology, txid, dag_id, run_id, number, kind, granted_after)"
+    " VALUES ('t', %(txid)s, 'd', 'r', 1, 'REPLAY', 0)"
+)
+SKIP = "INSERT INTO reliability.skip (topology, txid, skipped_by, reason) VALUES ('t', 4, 'x', 'x')"
 
 
 def test_nothing_is_decided_while_a_checkpoint_is_on_its_way(staged, connection):
@@ -453,7 +437,7 @@ def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(
 def test_a_decision_binds_before_anything_is_folded(connection, east):
     """Else a replay could be prepared before, and committed after what it replaces was folded."""
     shop = Shop(connection, elsewhere=EAST, kinds=two_states)
-    shop.commit(made(1), made(2), made(3))
+    shop.commit_first(3)
     execute(connection, "UPDATE reliability.topology SET compacted_through = 2")
     with pytest.raises(ReplayNotPossible, match="a state of the topology has compacted"):
         shop.replay(2)
@@ -488,26 +472,27 @@ def test_who_dies_between_the_decision_and_the_folding_is_made_good(
 # --- the definition ------------------------------------------------------------------------------
 
 
-def topology(**how):
+def topology(keep):
     return Topology(
         "t",
         spout=MemorySpout({"word": "string"}, [["a"]], take=1),
         process=lambda batch: {"s": batch},
-        states=[State("s", **COUNTS, **how)],
+        states=[State("s", **COUNTS, keep=keep)],
     )
 
 
 def test_a_horizon_is_written_down_and_changes_freely(connection):
     horizon = "SELECT keep_txids, extract(day FROM keep_age)::int FROM reliability.state"
-    for how, written in [
-        ({"keep": History(txids=100)}, (100, None)),
-        ({"keep": History(days=90)}, (None, 90)),
-        ({"keep": History(txids=7, days=0.5)}, (7, 0)),
-        ({}, (None, None)),
+    for keep, written in [
+        (History(txids=100), (100, None)),
+        (History(days=90), (None, 90)),
+        (History(txids=7, days=0.5), (7, 0)),
+        (None, (None, None)),
     ]:
-        declare(connection, topology(**how))
+        declare(connection, topology(keep))
         assert rows(connection, horizon) == [written]
-    assert topology(keep=History(txids=1)).states[0].digest() == topology().states[0].digest()
+    kept = topology(History(txids=1)).states[0]
+    assert kept.digest() == topology(None).states[0].digest()
 
 
 @pytest.mark.parametrize(
@@ -536,21 +521,15 @@ def test_a_row_is_explained_by_its_txids(staged, connection):
     drain(connection, "t")
     explanation = explain(connection, "t", "here", {"k": "1"})
     assert explanation.row == {"k": 1, "seen": 6, "_rows": 6, "_txid": 5}
-    assert [
-        (str(one.attempt), one.presence, one.values["seen"], one.dag_id, one.run_id)
-        for one in explanation.contributions
-    ] == [
-        ("3:0", "compacted", 3, "d", "r"),
-        ("4:0", "present", 1, "d", "r"),
-        ("5:1", "present", 2, "d", "r"),
+    found = explanation.contributions
+    assert [(str(one.attempt), one.presence, one.values["seen"]) for one in found] == [
+        ("3:0", "compacted", 3),
+        ("4:0", "present", 1),
+        ("5:1", "present", 2),
     ]
-    assert [one.committed_at for one in explanation.contributions] == [
-        committed_at
-        for (committed_at,) in rows(
-            connection,
-            "SELECT committed_at FROM reliability.transaction WHERE txid > 2 ORDER BY txid",
-        )
-    ]
+    assert {(one.dag_id, one.run_id) for one in found} == {("d", "r")}
+    when = "SELECT committed_at FROM reliability.transaction WHERE txid > 2 ORDER BY txid"
+    assert [(one.committed_at,) for one in found] == rows(connection, when)
     assert explain(connection, "t", "here", {"k": "99"}).contributions == ()
 
 
@@ -625,6 +604,16 @@ def counts(verified):
     return verified.rows, verified.missing, verified.surplus, verified.different
 
 
+BY_HAND = {  # and how many rows there are, are missing, are surplus, are different
+    "UPDATE public.s SET n = 7 WHERE word IS NULL": (4, 0, 0, 1),
+    "DELETE FROM public.s WHERE word IN ('a', 'c')": (2, 2, 0, 0),
+    "INSERT INTO public.s VALUES ('x', 1, 1, 1)": (5, 0, 1, 0),
+    "UPDATE public.s SET _txid = 1 WHERE word = 'a'": (4, 0, 0, 1),
+    "UPDATE public.s SET _rows = 9; DELETE FROM public.s WHERE word = 'b'": (3, 1, 0, 3),
+    "TRUNCATE public.s": (0, 4, 0, 0),
+}
+
+
 def test_what_somebody_did_to_a_table_is_found(tx):
     one = OneState(tx, State("s", **COUNTS))
     one.commit(words("a", "b", None))
@@ -632,29 +621,20 @@ def test_what_somebody_did_to_a_table_is_found(tx):
     one.replay(1, words("a", "b", None, "c"))
     fold_through(one, 1)
     assert_exact(one)
-    with by_hand(one, "UPDATE public.s SET n = 7 WHERE word IS NULL") as verified:
-        assert counts(verified) == (4, 0, 0, 1)
-        (example,) = verified.examples
-        assert example.key == {"word": None}
-        assert example.expected == {"n": 1, "_rows": 1, "_txid": 1}
-        assert example.found == {"n": 7, "_rows": 1, "_txid": 1}
-    with by_hand(one, "DELETE FROM public.s WHERE word IN ('a', 'c')") as verified:
-        assert counts(verified) == (2, 2, 0, 0)
-        assert [(e.key["word"], e.expected["n"], e.found) for e in verified.examples] == [
-            ("a", 2, None),
-            ("c", 1, None),
-        ]
-    with by_hand(one, "INSERT INTO public.s VALUES ('x', 1, 1, 1)") as verified:
-        assert counts(verified) == (5, 0, 1, 0)
-        assert [(e.key["word"], e.expected) for e in verified.examples] == [("x", None)]
-    with by_hand(one, "UPDATE public.s SET _txid = 1 WHERE word = 'a'") as verified:
-        assert counts(verified) == (4, 0, 0, 1)
-    with by_hand(
-        one, "UPDATE public.s SET _rows = 9; DELETE FROM public.s WHERE word = 'b'"
-    ) as verified:
-        assert counts(verified) == (3, 1, 0, 3)
-    with by_hand(one, "TRUNCATE public.s") as verified:
-        assert counts(verified) == (0, 4, 0, 0)
+    examples = []
+    for statement, expected_counts in BY_HAND.items():
+        with by_hand(one, statement) as verified:
+            assert counts(verified) == expected_counts, statement
+            examples.append(verified.examples)
+    [changed], gone, [surplus], *_ = examples
+    assert changed.key == {"word": None}
+    assert changed.expected == {"n": 1, "_rows": 1, "_txid": 1}
+    assert changed.found == {"n": 7, "_rows": 1, "_txid": 1}
+    assert [(e.key["word"], e.expected["n"], e.found) for e in gone] == [
+        ("a", 2, None),
+        ("c", 1, None),
+    ]
+    assert (surplus.key["word"], surplus.expected) == ("x", None)
     assert_exact(one)
 
 
@@ -682,16 +662,19 @@ def weights(*values):
     return [{"k": 1, "w": value, "_x": n} for n, value in enumerate(values)]
 
 
-@pytest.mark.parametrize(
-    ("by", "different"),
-    [("w * (1 + 1e-12)", 0), ("w * 1.001", 1), ("'Infinity'", 1), ("'NaN'", 1), ("NULL", 1)],
-)
-def test_the_last_digits_of_a_sum_of_floats_may_differ(tx, by, different):
+def test_the_last_digits_of_a_sum_of_floats_may_differ(tx):
     one = OneState(tx, WEIGHTS)
     for weight in (0.1, 0.2, 0.3):
         one.commit(weights(weight))
-    with by_hand(one, f"UPDATE public.s SET w = {by}") as verified:
-        assert verified.different == different
+    for wrong, different in (
+        ("w * (1 + 1e-12)", 0),
+        ("w * 1.001", 1),
+        ("'Infinity'", 1),
+        ("'NaN'", 1),
+        ("NULL", 1),
+    ):
+        with by_hand(one, f"UPDATE public.s SET w = {wrong}") as verified:
+            assert verified.different == different, wrong
 
 
 def test_sums_of_floats_may_cancel_out(tx):

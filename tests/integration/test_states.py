@@ -234,19 +234,20 @@ def tx(shared_connection):
         yield tx
 
 
-@pytest.mark.parametrize("aggregator", [Latest, Upsert])
-def test_a_late_january_never_overwrites_march(tx, aggregator):
+@pytest.mark.parametrize(
+    ("aggregator", "first", "second", "winner"),
+    [
+        pytest.param(Latest, (3, "march"), (1, "january"), "march", id="never overwrites march"),
+        pytest.param(Upsert, (3, "march"), (1, "january"), "march", id="nor as an upsert"),
+        pytest.param(First, (3, "march"), (1, "january"), "january", id="is still the first"),
+        pytest.param(Latest, (1, "x"), (2, None), None, id="the winner's value counts, be it NULL"),
+    ],
+)
+def test_a_late_january(tx, aggregator, first, second, winner):
     one = OneState(tx, by_month(aggregator))
-    one.commit([order_of(3, 1, v="march")])
-    one.commit([order_of(1, 2, v="january")])
-    assert one.select("v, _txid") == [("march", 2)]
-
-
-def test_a_late_january_is_still_the_first(tx):
-    one = OneState(tx, by_month(First))
-    one.commit([order_of(3, 1, v="march")])
-    one.commit([order_of(1, 2, v="january")])
-    assert one.select("v") == [("january",)]
+    for x, (day, value) in enumerate((first, second)):
+        one.commit([order_of(day, x, v=value)])
+    assert one.select("v, _txid") == [(winner, 2)]
 
 
 @pytest.mark.parametrize(
@@ -313,13 +314,6 @@ def test_texts_compare_by_their_bytes_as_in_spark(tx, value):
     assert one.select("v") == [("a",)]
 
 
-def test_the_winners_value_counts_be_it_null(tx):
-    one = OneState(tx, by_month(Latest))
-    one.commit([order_of(1, 1, v="x")])
-    one.commit([order_of(2, 2, v=None)])
-    assert one.select("v") == [(None,)]
-
-
 def test_upserted_values_come_from_one_row(tx):
     values = {name: Upsert(name, BY_DAY, "text") for name in ("v", "w")}
     one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
@@ -331,6 +325,7 @@ def test_upserted_values_come_from_one_row(tx):
 # --- kinds (H5) ----------------------------------------------------------------------------------
 
 COUNTS: dict[str, Any] = {"key": {"word": "text"}, "values": {"n": Count()}}
+LOG = State("s", key={"word": "text"}, values={"x": Append("_x")})
 
 
 def words(*texts):
@@ -382,16 +377,29 @@ def test_what_cannot_be_replaced_is_refused_and_stays(tx, kind, txid, why):
     assert one.contents() == before
 
 
-@pytest.mark.parametrize("kind", [State, OpaqueState, TransactionalState])
-def test_an_older_txid_is_an_error_and_never_applied(tx, kind):
-    """Storm's TransactionalMap applies it and moves the txid backwards; `!=` lets a zombie in."""
-    one = OneState(tx, kind("s", **COUNTS))
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (State("s", **COUNTS), "only 0 rows were older"),
+        (OpaqueState("s", **COUNTS), "only 0 rows were older"),
+        (TransactionalState("s", **COUNTS), "only 0 rows were older"),
+        (LOG, "txid 1 cannot be appended after 2"),
+    ],
+    ids=["state", "opaque", "transactional", "append"],
+)
+def test_an_older_txid_is_an_error_and_never_applied(tx, state, said):
+    """C3, Storm: TransactionalMap applies it and moves the txid backwards; `!=` lets a zombie in.
+
+    Beside the commit number of a state, the last header of an appended one says so.
+    """
+    one = OneState(tx, state)
     one.commit(words("a"))
     one.commit(words("a"))
     one.attempts.clear()  # as if a restored ledger granted txid 1 again
-    tx.run(SQL("DELETE FROM reliability.contribution"))
+    if not state.is_append:
+        tx.run(SQL("DELETE FROM reliability.contribution"))
     one.stage(1, 1, words("a"))
-    with pytest.raises(LedgerCorruption, match="only 0 rows were older"):
+    with pytest.raises(LedgerCorruption, match=said):
         one.change(1, 1, None)
 
 
@@ -407,9 +415,10 @@ def test_a_row_goes_back_one_step_only(tx):
         one.replay(1, words("b"))
 
 
-def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
+@pytest.mark.parametrize("state", [OpaqueState("s", **COUNTS), LOG], ids=["opaque", "append"])
+def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx, state):
     """H2: what is taken out must be what went in."""
-    one = OneState(tx, OpaqueState("s", **COUNTS))
+    one = OneState(tx, state)
     one.commit(words("a", "b"))
     tx.run(SQL("DELETE FROM public.s WHERE word = 'a'"))
     with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
@@ -439,40 +448,17 @@ def test_without_a_txid_a_repeated_batch_counts_twice(tx):
 
 # --- Append (H6) ---------------------------------------------------------------------------------
 
-LOG = State("s", key={"word": "text"}, values={"x": Append("_x")})
-
 
 def test_appended_rows_are_the_contribution_and_are_kept_once(tx):
     one = OneState(tx, LOG)
     one.commit(words("a", "a"))
     one.commit(words("a"))
-    assert one.select("word, x, _txid, _attempt_id") == [
-        ("a", 1, 1, 0),
-        ("a", 1, 2, 0),
-        ("a", 2, 1, 0),
-    ]
+    columns = "word, x, _txid, _attempt_id"
+    assert one.select(columns) == [("a", 1, 1, 0), ("a", 1, 2, 0), ("a", 2, 1, 0)]
     assert one.staged() == []
     one.replay(1, words("b"))
-    assert one.select("word, x, _txid, _attempt_id") == [("a", 1, 2, 0), ("b", 1, 1, 1)]
+    assert one.select(columns) == [("a", 1, 2, 0), ("b", 1, 1, 1)]
     assert one.headers() == [(1, "present", 1), (2, "present", 1)]
-
-
-def test_an_append_that_happened_does_not_happen_again(tx):
-    one = OneState(tx, LOG)
-    """C3: beside the commit number of the state, its last header says so."""
-    one.commit(words("a"))
-    one.attempts.clear()
-    one.stage(1, 1, words("a"))
-    with pytest.raises(LedgerCorruption, match="txid 1 cannot be appended after 1"):
-        one.change(1, 1, None)
-
-
-def test_an_appended_row_that_somebody_deleted_stops_a_replay(tx):
-    one = OneState(tx, LOG)
-    one.commit(words("a", "b"))
-    tx.run(SQL("DELETE FROM public.s WHERE word = 'a'"))
-    with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
-        one.replay(1, words("b"))
 
 
 def test_rows_can_be_appended_without_a_key(tx):

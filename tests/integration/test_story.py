@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module, invalidate_caches
 
 import pytest
@@ -16,42 +17,49 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptIncomplete, AttemptUnknown
 from reliability.core.request import RequestKind
+from reliability.deployment.fingerprint import fingerprint
 from reliability.transaction.inspect.attempt_report import (
     Replaced,
     RequestReport,
     attempt_report,
     outdated_code,
 )
+from tests.support import python_driver
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 
 CODE = """
+FACTOR = {factor}
+
 def process(batch):
-    return {{"per_word": batch, "total": batch.withColumn("v", batch.v * {factor})}}
+    total = batch if FACTOR == 1 else [{{**row, "v": row["v"] * FACTOR}} for row in batch]
+    return {{"per_word": batch, "total": total}}
 """
 WORDS = [("a", 1), ("b", 2), ("a", 4), ("c", 8)]  # two txids of two
 
 
 @pytest.fixture
-def words(pipeline, tmp_path, monkeypatch):
+def words(connection, tmp_path, monkeypatch):
     """Make a pipeline that runs the user's code as it is now; the factor is what changes."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def make(factor=1, *, opaque=False, database=""):
+    def make(factor=1, *, opaque=False, database="", spark=None):
         (tmp_path / "code_of_words.py").write_text(CODE.format(factor=factor))
         sys.modules.pop("code_of_words", None)
         invalidate_caches()
-        return pipeline(
-            Topology(
-                "words",
-                spout=MemorySpout({"word": "string", "v": "bigint"}, [WORDS], 2, opaque=opaque),
-                process=import_module("code_of_words").process,
-                states=[
-                    State("per_word", {"word": "text"}, {"n": Count()}),
-                    State("total", {}, {"v": Sum("v")}, database=database),
-                ],
-                max_spout_pending=2,
-            )
+        topology = Topology(
+            "words",
+            spout=MemorySpout({"word": "string", "v": "bigint"}, [WORDS], 2, opaque=opaque),
+            process=import_module("code_of_words").process,
+            states=[
+                State("per_word", {"word": "text"}, {"n": Count()}),
+                State("total", {}, {"v": Sum("v")}, database=database),
+            ],
+            max_spout_pending=2,
         )
+        driver = replace(python_driver.THIS_DRIVER, code=fingerprint(topology))
+        monkeypatch.setattr(python_driver, "THIS_DRIVER", driver)
+        return pipeline_of(topology, connection, spark)
 
     yield make
     sys.modules.pop("code_of_words", None)
@@ -69,7 +77,7 @@ def of(text):
 
 
 def test_the_story_of_an_attempt(words, connection, spark):
-    pipe = words()
+    pipe = words(spark=spark)
     pipe.emit(None)
     pipe.transact(1)
     told = attempt_report(connection, "words", of("1:0"))
@@ -100,7 +108,7 @@ def test_the_story_of_an_attempt(words, connection, spark):
     assert written["steps"][0]["code"] == step.code
 
 
-def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, spark):
+def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, monkeypatch):
     """Txid 2 is processed by newer code; the replay of txid 1 runs the old one, then the newer."""
     pipe = words(factor=1)
     pipe.emit(None)
@@ -108,28 +116,28 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, sp
     cleared(pipe, words(factor=10)).transact(2)
 
     old = cleared(pipe, words(factor=1))
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as many partitions as are configured
-    try:
+    with monkeypatch.context() as patch:
+        by_three = partial(python_driver.stage_batch, tasks={"per_word": 3})
+        patch.setattr(python_driver, "stage_batch", by_three)
         old.transact(1)
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
     told = attempt_report(connection, "words", of("1:1"))
-    assert told.replaced == Replaced(
+    same = Replaced(
         attempt=of("1:0"),
         same_code=True,
         changed_code=(),
         same_batch=True,
         same_contribution={"per_word": True, "total": True},
     )
+    assert told.replaced == same
     assert told.states[0].acked_partitions == 3
     assert attempt_report(connection, "words", of("1:0")).states[0].acked_partitions == 1
 
     cleared(old, words(factor=10)).transact(1)
-    assert attempt_report(connection, "words", of("1:2")).replaced == Replaced(
+    assert attempt_report(connection, "words", of("1:2")).replaced == replace(
+        same,
         attempt=of("1:1"),
         same_code=False,
         changed_code=("code_of_words",),
-        same_batch=True,
         same_contribution={"per_word": True, "total": False},
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -34,7 +33,7 @@ from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made
-from tests.support.fix_postgres import execute, own_session, rows
+from tests.support.fix_postgres import execute, own_session, rows, wait_until_it_waits
 
 VALUES = {"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")}
 VIEWED = State("viewed", key={"k": "bigint"}, values=VALUES, as_view=True)
@@ -48,22 +47,22 @@ SEEN = BY_ATTEMPT.format("viewed")
 PLACES = "SELECT tableoid, ctid, xmin FROM reliability_contribution.shop__viewed ORDER BY 1, 2"
 
 
-@pytest.fixture(params=[2, 100], ids=["own table", "shared table"])
-def shop(connection, monkeypatch, request):
-    """One txid of six rows, emitted; staged in a table of its own, or in that of all attempts."""
-    monkeypatch.setattr(attempt_table, "MIN_ROWS", request.param)
+def emitted(connection, monkeypatch, min_rows):
+    """One txid of six rows, emitted; with fewer an attempt stages in a table of its own."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", min_rows)
     shop = Shop(connection, kinds=lambda _: [VIEWED])
     assert shop.deliver(made(1)) == [1]
     return shop
 
 
+@pytest.fixture(params=[2, 100], ids=["own table", "shared table"])
+def shop(connection, monkeypatch, request):
+    return emitted(connection, monkeypatch, request.param)
+
+
 @pytest.fixture
 def large(connection, monkeypatch):
-    """The same, staged in a table of its own."""
-    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
-    shop = Shop(connection, kinds=lambda _: [VIEWED])
-    shop.deliver(made(1))
-    return shop
+    return emitted(connection, monkeypatch, 2)
 
 
 def test_a_commit_shows_the_rows_where_they_were_staged(shop, connection):
@@ -73,19 +72,8 @@ def test_a_commit_shows_the_rows_where_they_were_staged(shop, connection):
     assert len(before) == 6
     assert rows(connection, SEEN) == []
     shop.transact(1)
-    after = rows(connection, PLACES)
-    assert after == before
+    assert rows(connection, PLACES) == before
     assert rows(connection, SEEN) == [(1, 0, 6)]
-
-
-def test_a_view_shows_one_attempt_of_a_txid(shop, connection):
-    """H11: the rows of a replaced attempt, and of one that does not count, stay unseen."""
-    shop.transact(1)
-    shop.dry_run(1)
-    shop.correct(1, made(5))
-    stored = rows(connection, STORED)
-    assert [attempt for _, attempt, _ in stored] == [0, 1, 2]
-    assert rows(connection, SEEN) == [(1, 2, 6)]
 
 
 PEEK = """
@@ -102,7 +90,7 @@ def peeked(connection):
         return sum("peeked at" in notice for notice in session.notices)
 
 
-def test_a_reader_s_function_sees_no_row_that_does_not_count(shop, connection):
+def test_a_view_and_a_reader_s_function_see_no_row_that_does_not_count(shop, connection):
     """H11: neither of a dry run, nor of a replaced attempt, nor what has not committed."""
     execute(connection, PEEK)
     shop.transact(1)
@@ -110,6 +98,8 @@ def test_a_reader_s_function_sees_no_row_that_does_not_count(shop, connection):
     shop.correct(1, made(5))
     shop.deliver(made(2))
     shop.process(2)
+    assert [attempt for _, attempt, _ in rows(connection, STORED)] == [0, 1, 2, 0]
+    assert rows(connection, SEEN) == [(1, 2, 6)]
     assert peeked(connection) == 6
 
 
@@ -150,10 +140,10 @@ def test_a_table_that_nobody_sees_is_dropped(large, connection, monkeypatch):
     """H11: not before the longest snapshot has ended."""
     large.transact(1)
     large.correct(1, made(5))
-    sweep(connection, "shop", Leases(), clean=True)
+    _sweep(connection.dsn)
     assert len(rows(connection, OWN)) == 2
     monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
-    sweep(connection, "shop", Leases(), clean=True)
+    _sweep(connection.dsn)
     assert len(rows(connection, OWN)) == 1
     assert rows(connection, SEEN) == [(1, 1, 6)]
 
@@ -175,7 +165,7 @@ def test_readers_do_not_wait_while_a_sweep_deletes(replaced, connection):
     with closing(own_session(connection.dsn)) as holder, ThreadPoolExecutor() as executor:
         holder.cursor().execute("SELECT FROM reliability_contribution.shop__counts FOR UPDATE")
         swept = executor.submit(_sweep, connection.dsn)
-        _wait_until_waiting(connection)
+        wait_until_it_waits(connection, "sweeping")
         with connection.transaction() as tx:
             tx.one("set_lock_timeout", seconds=0.5)
             assert tx.one(SQL("SELECT count(*) AS rows FROM public.viewed"))["rows"] == 6
@@ -198,14 +188,8 @@ def test_what_a_sweep_has_deleted_is_gone_though_a_reader_keeps_it_from_the_drop
     assert len(rows(connection, OWN)) == 1
 
 
-def _wait_until_waiting(watcher):
-    deadline = time.monotonic() + 30
-    while not rows(watcher, "SELECT FROM pg_locks WHERE NOT granted"):
-        assert time.monotonic() < deadline
-
-
 def _sweep(dsn):
-    with closing(LedgerConnection(dsn)) as connection:
+    with LedgerConnection(dsn, "sweeping") as connection:
         return sweep(connection, "shop", Leases(), clean=True)
 
 
@@ -247,8 +231,7 @@ def test_a_task_that_hangs_in_vain_does_not_stop_the_seal(large, connection):
 
 def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, connection):
     shop.transact(1)
-    shop.deliver(made(2))
-    shop.transact(2)
+    shop.commit(made(2))
     [difference] = roll_back(connection, "shop", 1, "a test").differences
     assert (difference.rows_removed, difference.rows_added) == (6, 0)
     assert rows(connection, SEEN) == [(1, 0, 6)]
@@ -257,10 +240,10 @@ def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, conne
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 1, 6)]
 
 
-@pytest.mark.parametrize("name", ["rows", "header", "staged", "txid", "attempt_id"])
-def test_a_value_may_have_a_name_of_the_ledgers(connection, name):
+def test_values_may_have_names_of_the_ledgers(connection):
     """A replay joins the rows with headers, which have columns of these names."""
-    named = replace(VIEWED, values={name: Append("word", "text")})
+    names = ("rows", "header", "staged", "txid", "attempt_id")
+    named = replace(VIEWED, values={name: Append("word", "text") for name in names})
     shop = Shop(connection, kinds=lambda _: [named])
     shop.commit(made(1))
     [difference] = shop.correct(1, made(5))
@@ -296,10 +279,8 @@ def test_a_state_has_only_so_many_tables(large, connection, monkeypatch):
 def test_a_key_is_indexed_wherever_rows_are(large, connection):
     large.transact(1)
     [(own,)] = rows(connection, OWN)
-    indexed = rows(
-        connection, "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1"
-    )
-    assert indexed == [(own,), ("shop__viewed",)]
+    indexed = "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1"
+    assert rows(connection, indexed) == [(own,), ("shop__viewed",)]
 
 
 def test_a_query_for_a_txid_passes_over_the_tables_of_others(large, connection):
@@ -318,28 +299,25 @@ def test_a_value_may_be_added_last(large, connection):
     assert rows(connection, "SELECT count(*), count(day) FROM viewed") == [(6, 0)]
 
 
+LAST = "a view, which takes new columns only after the others"
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("old", "new", "obstacle"),
     [
-        {"day": Append("day", "date"), **VALUES},
-        {"word": VALUES["word"]},
-        {**VALUES, "price": Append("price", "numeric")},
+        ({}, {"values": {"day": Append("day", "date"), **VALUES}}, LAST),
+        ({}, {"values": {"word": VALUES["word"]}}, LAST),
+        ({}, {"values": {**VALUES, "price": Append("price", "numeric")}}, LAST),
+        ({"as_view": False}, {}, "a table does not become a view"),
     ],
-    ids=["in front", "fewer", "another type"],
+    ids=["in front", "fewer", "another type", "a table before"],
 )
-def test_no_other_change_of_a_view(values):
-    change = StateChange(
-        stored_state("shop", VIEWED), stored_state("shop", replace(VIEWED, values=values))
-    )
-    assert "a view, which takes new columns only after the others" in (change.obstacle() or "")
-
-
-def test_a_table_does_not_become_a_view():
-    change = StateChange(
-        stored_state("shop", replace(VIEWED, as_view=False)), stored_state("shop", VIEWED)
-    )
-    assert change.differences() == ["readers' rows: a table becomes a view"]
-    assert "a table does not become a view" in (change.obstacle() or "")
+def test_no_other_change_of_a_view(old, new, obstacle):
+    before, after = (stored_state("shop", replace(VIEWED, **how)) for how in (old, new))
+    change = StateChange(before, after)
+    assert obstacle in (change.obstacle() or "")
+    if old:
+        assert change.differences() == ["readers' rows: a table becomes a view"]
 
 
 @pytest.mark.parametrize("kind", ["TABLE", "MATERIALIZED VIEW"])

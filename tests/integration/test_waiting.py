@@ -21,6 +21,8 @@ from reliability.spark import launch, renew_lease
 from reliability.spark.launch import Driver, DriverFailed, SparkSubmit
 from reliability.spark.renew_lease import Progress
 from reliability.spark.submission import Submission
+from reliability.transaction.emit.emission import has_ended, recorded_emission
+from reliability.transaction.emit.requests import Run
 from reliability.transaction.process.attempt_messages import is_wanted
 from reliability.transaction.topology.databases import open_ledger
 from spark_apps import global_count
@@ -71,20 +73,32 @@ def trigger(own_poller, emitted):
 
 
 @pytest.fixture
-def waiter(airflow_home, emitted):
-    """Make a waiter for a look by hand; `told` lists the txids that were told."""
+def told():
+    """The txids whose waiters were told, in this order."""
+    return []
+
+
+@pytest.fixture
+def waiter(airflow_home, emitted, told):
+    """Make a waiter for a look by hand."""
     from reliability_airflow.poller import Waiter
 
-    def make(txid, told, step=None, topology="global_count"):
+    def make(txid, step=None, topology="global_count", of=emitted):
         return Waiter(
-            notify=lambda: told.append(txid),
+            notify=partial(told.append, txid),
             topology=topology,
             txid=txid,
-            request_id=emitted.request(txid, "committed"),
-            work=emitted.runner.topology.work("committed", step),
+            request_id=of.request(txid, "committed"),
+            work=of.runner.topology.work("committed", step),
         )
 
     return make
+
+
+@pytest.fixture
+def poll(own_poller, connection):
+    """Look once for these waiters."""
+    return lambda *waiters: own_poller.poll(lambda: connection, list(waiters))
 
 
 async def first_event(trigger):
@@ -92,45 +106,38 @@ async def first_event(trigger):
 
 
 def fires(trigger, meanwhile):
-    """Run the trigger beside something that happens meanwhile, and return its event."""
+    """Run the trigger beside something that happens meanwhile, until it fires."""
 
     async def both():
         waiting = asyncio.create_task(first_event(trigger))
         await asyncio.to_thread(meanwhile)
         return await waiting
 
-    return asyncio.run(both())
+    assert asyncio.run(both()).payload == {}
 
 
 def test_a_trigger_fires_when_the_txids_turn_comes(emitted, trigger):
     emitted.process(2)
-    event = fires(trigger(2), lambda: emitted.transact(1))
-    assert event.payload == {}
+    fires(trigger(2), lambda: emitted.transact(1))
 
 
-def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, connection):
+def test_who_has_to_wait_is_not_told(emitted, waiter, poll, told):
     emitted.process(2)
-    told: list[int] = []
-    waiters = [waiter(2, told), waiter(3, told, "process")]
+    waiters = [waiter(2), waiter(3, "process")]
     emitted.begin(1)
     emitted.begin(3)
     for _ in range(3):
-        own_poller.poll(lambda: connection, waiters)
+        poll(*waiters)
     assert told == []
 
 
-def test_whoever_comes_late_is_looked_at_though_nothing_changes(
-    emitted, waiter, own_poller, connection
-):
+def test_whoever_comes_late_is_looked_at_though_nothing_changes(emitted, waiter, poll, told):
     """K1: a task that waits again may have missed what the poller saw before."""
-    told: list[int] = []
     emitted.process(2)
     emitted.begin(1)
-    first = waiter(2, told)
-    own_poller.poll(lambda: connection, [first])
-    own_poller.poll(
-        lambda: connection, [first, waiter(2, told, "process")]
-    )  # what it waited for is done
+    first = waiter(2)
+    poll(first)
+    poll(first, waiter(2, "process"))  # what it waited for is done
     assert told == [2]
 
 
@@ -138,27 +145,24 @@ def test_a_trigger_fires_when_what_it_waits_for_will_never_come(emitted, trigger
     emitted.process(2)
     waiting = trigger(2)
     emitted.request(1)
-    event = fires(waiting, lambda: emitted.runner.close(1, emitted.run, "torn down"))
-    assert event.payload == {}
+    fires(waiting, lambda: emitted.runner.close(1, emitted.run, "torn down"))
+
+
+OVERDUE = "UPDATE reliability.attempt SET processed_at = now() - interval '1 h'"
+SILENT = "UPDATE reliability.request SET renewed_at = now() - interval '5 min'"
 
 
 def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, connection):
     """K1: the run of txid 1 died after processing it; who waits for it gets it done."""
     emitted.process(2)
     emitted.process(1)
-
-    def let_time_pass():
-        execute(connection, "UPDATE reliability.attempt SET processed_at = now() - interval '1 h'")
-
-    waiting = trigger(2)
-    fires(waiting, let_time_pass)
+    fires(trigger(2), lambda: execute(connection, OVERDUE))
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
-def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, waiter, own_poller, connection):
-    told: list[int] = []
-    waiting = waiter(2, told)
-    execute(connection, "UPDATE reliability.request SET renewed_at = now() - interval '5 min'")
+def test_a_waiting_trigger_shows_that_its_run_is_alive(waiter, own_poller, connection):
+    waiting = waiter(2)
+    execute(connection, SILENT)
     own_poller.renew(connection, [waiting])
     assert rows(connection, RENEWED) == [(True,)]
 
@@ -177,11 +181,10 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, conne
     monkeypatch.setattr("reliability_airflow.poller.sweep", long_sweep)
     emitted.process(2)
     emitted.begin(1)
-    waiting = trigger(2)
 
     def look():
         assert is_swept.wait(SECONDS)
-        execute(connection, "UPDATE reliability.request SET renewed_at = now() - interval '5 min'")
+        execute(connection, SILENT)
         deadline = time.monotonic() + SECONDS
         while rows(connection, RENEWED) != [(True,)] and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -190,13 +193,15 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, conne
         is_seen.set()
         emitted.runner.close(1, emitted.run, "torn down")
 
-    assert fires(waiting, look).payload == {}
+    fires(trigger(2), look)
 
 
-def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, connection, caplog):
-    told: list[int] = []
-    waiters = [waiter(2, told), waiter(3, told)]
-    away = LedgerConnection("host=127.0.0.1 port=1")
+AWAY = "host=127.0.0.1 port=1"
+
+
+def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, told, caplog):
+    waiters = [waiter(2), waiter(3)]
+    away = LedgerConnection(AWAY)
     for _ in range(3):
         own_poller.poll(lambda: away, waiters)
         own_poller.renew(away, waiters)
@@ -205,50 +210,44 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, connec
     assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
 
 
-def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(
-    waiter, own_poller, connection
-):
-    told: list[int] = []
-    own_poller.poll(lambda: connection, [waiter(2, told, topology="another")])
+def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(waiter, poll, told):
+    poll(waiter(2, topology="another"))
     assert told == [2]
 
 
 def test_a_request_that_was_given_up_and_opened_again_is_read_again(
-    emitted, waiter, own_poller, connection
+    emitted, waiter, poll, told, connection
 ):
     """K1: else its task is woken at each look, finds that it has to wait, and waits again."""
-    told: list[int] = []
     emitted.process(2)
     emitted.begin(1)
-    waiting = waiter(2, told)
-    request_id = waiting.request_id
+    waiting = waiter(2)
     given_up = "UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = now() WHERE txid = 2"
     execute(connection, given_up)
-    own_poller.poll(lambda: connection, [waiting])
+    poll(waiting)
     assert told == [2]
-    assert emitted.request(2, "committed") == request_id  # the task comes again: it is open again
-    own_poller.poll(lambda: connection, [waiter(2, told)])
+    assert waiter(2).request_id == waiting.request_id  # the task comes again: it is open again
+    poll(waiter(2))
     assert told == [2]
 
 
-def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, monkeypatch):
+def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, told, monkeypatch):
     """Where the triggerer cannot even ask, nobody would be told, ever."""
     from reliability_airflow.poller import open_session
 
+    waiting = waiter(2)
     monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
-    told: list[int] = []
-    own_poller.poll(lambda: open_session("poller"), [waiter(2, told)])
+    own_poller.poll(lambda: open_session("poller"), [waiting])
     assert told == [2]
 
 
-def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, connection):
+def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, poll, told):
     from reliability_airflow.poller import Waiter
 
-    told: list[str] = []
     waiting = Waiter(notify=lambda: told.append("it answers"))
-    own_poller.poll(lambda: LedgerConnection("host=127.0.0.1 port=1"), [waiting])
+    own_poller.poll(lambda: LedgerConnection(AWAY), [waiting])
     assert told == []
-    own_poller.poll(lambda: connection, [waiting])
+    poll(waiting)
     assert told == ["it answers"]
 
 
@@ -263,42 +262,30 @@ def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emit
 
     monkeypatch.setattr(own_poller, "poll", sometimes)
     emitted.process(2)
-    assert fires(trigger(2), lambda: emitted.transact(1)).payload == {}
+    fires(trigger(2), lambda: emitted.transact(1))
 
 
 def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
-    emitted, waiter, own_poller, connection
+    emitted, waiter, own_poller, poll, told, connection
 ):
     """K1: else all the others start a worker, find no room, and wait again."""
-    from reliability_airflow import poller
-
     for txid in (1, 2, 3):
         emitted.transact(txid)
     again = emitted.again()
     again.emit(None)
     execute(connection, "UPDATE reliability.topology SET max_replay_pending = 1")
-    told: list[int] = []
-    waiters = [
-        poller.Waiter(
-            notify=partial(told.append, txid),
-            topology="global_count",
-            txid=txid,
-            request_id=again.request(txid, "committed"),
-            work=again.runner.topology.work("committed"),
-        )
-        for txid in (3, 1, 2)
-    ]
-    own_poller.poll(lambda: connection, waiters)
-    own_poller.poll(lambda: connection, waiters)
+    third, first, second = (waiter(txid, of=again) for txid in (3, 1, 2))
+    poll(third, first, second)
+    poll(third, first, second)
     assert told == [1]
     again.begin(1)  # it has come, and holds the place itself
-    own_poller.poll(lambda: connection, waiters)
+    poll(third, first, second)
     assert told == [1]
     again.runner.close(1, again.run, "torn down")
-    own_poller.poll(lambda: connection, waiters[:1] + waiters[2:])
+    poll(third, second)
     assert told == [1, 2]
     own_poller._topologies["global_count"].called[2] = 0.0  # it was called long ago, and never came
-    own_poller.poll(lambda: connection, waiters[:1])
+    poll(third)
     assert told == [1, 2, 3]
 
 
@@ -346,23 +333,35 @@ def processor_seconds(connection, do):
     return time.thread_time() + sum(server.cpu_times()[:2]) - before
 
 
-def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypatch):
-    """S3: three retries, 5 s apart, outlast no restart of a server."""
+@pytest.fixture
+def emit(airflow_home, emitted):
+    """The first task of the global count."""
+    from reliability_airflow.tasks import EmitOperator
+
+    return EmitOperator(task_id="emit", topology=global_count.topology)
+
+
+def leaves(function, *arguments, **since):
+    """Let a task find that it has to wait; return what it carries to its next resumption."""
     from airflow.sdk.exceptions import TaskDeferred
 
-    from reliability_airflow.tasks import EmitOperator
+    with pytest.raises(TaskDeferred) as left:
+        function(*arguments, **since)
+    assert left.value.method_name == "resume"
+    assert left.value.kwargs is not None
+    return left.value
+
+
+def test_a_task_leaves_its_slot_while_the_ledger_is_away(emit, monkeypatch):
+    """S3: three retries, 5 s apart, outlast no restart of a server."""
     from reliability_airflow.triggers import LedgerTrigger
 
-    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1")
-    emit = EmitOperator(task_id="emit", topology=global_count.topology)
-    with pytest.raises(TaskDeferred) as left:
-        emit.execute({})
-    assert isinstance(left.value.trigger, LedgerTrigger)
-    assert left.value.kwargs is not None
-    with pytest.raises(TaskDeferred) as again:
-        emit.resume({}, {}, **left.value.kwargs)
-    assert again.value.kwargs == left.value.kwargs  # since when, for the whole of the wait
-    assert left.value.timeout == emit.wait_timeout  # the trigger does not fire while it is away
+    monkeypatch.setenv("RELIABILITY_DSN", AWAY)
+    left = leaves(emit.execute, {})
+    assert isinstance(left.trigger, LedgerTrigger)
+    again = leaves(emit.resume, {}, {}, **left.kwargs)
+    assert again.kwargs == left.kwargs  # since when, for the whole of the wait
+    assert left.timeout == emit.wait_timeout  # the trigger does not fire while it is away
     with pytest.raises(LedgerUnavailable):
         emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
 
@@ -370,15 +369,9 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypat
 # --- emission ----------------------------------------------------------------------------------
 
 
-def test_a_run_lets_the_run_of_the_interval_before_emit_first(
-    airflow_home, emitted, connection, monkeypatch
-):
+def test_a_run_lets_the_run_of_the_interval_before_emit_first(emit, connection, monkeypatch):
     """E3: it emits as soon as that one has."""
-    from reliability.transaction.emit.emission import has_ended, recorded_emission
-    from reliability.transaction.emit.requests import Run
-    from reliability_airflow import tasks
-
-    monkeypatch.setattr(tasks, "EARLIER_POLL_SECONDS", 0)
+    monkeypatch.setattr("reliability_airflow.tasks.EARLIER_POLL_SECONDS", 0)
     topology, before = "global_count", Run(dag_id="dag", run_id="before")
     looks: list[str] = []
 
@@ -389,64 +382,49 @@ def test_a_run_lets_the_run_of_the_interval_before_emit_first(
                 connection.one("complete_emission", topology=topology, **before)
         return SimpleNamespace(run_id="before", state="running", conf=None)
 
-    context: Any = {
-        "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
-        "ti": SimpleNamespace(get_previous_dagrun=previous),
-    }
-    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
-    emit._wait_for_earlier(connection, context)
+    emit._wait_for_earlier(connection, context_of(previous))
     assert len(looks) == 3
     assert has_ended(connection, topology, before)
 
 
-def run_after(state, conf=None) -> Any:
-    """The context of a run; the run of the interval before it is in this state."""
-    before = state and SimpleNamespace(run_id="before", state=state, conf=conf)
+def context_of(previous) -> Any:
+    """The context of a run that can ask for the run of the interval before it."""
     return {
         "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
-        "ti": SimpleNamespace(get_previous_dagrun=lambda: before),
+        "ti": SimpleNamespace(get_previous_dagrun=previous),
     }
 
 
+def run_after(state, conf=None):
+    before = state and SimpleNamespace(run_id="before", state=state, conf=conf)
+    return context_of(lambda: before)
+
+
 def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
-    airflow_home, emitted, connection, monkeypatch
+    emit, connection, monkeypatch
 ):
     """E3: of 16 runs of a backfill the last waited for 15 slow emissions, and had one minute."""
-    from airflow.sdk.exceptions import TaskDeferred
-
-    from reliability_airflow import tasks
-
-    monkeypatch.setattr(tasks, "EARLIER_SECONDS", 0)
-    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
-    with pytest.raises(TaskDeferred) as left:
-        emit._wait_for_earlier(connection, run_after("running"))
-    assert left.value.method_name == "resume"
-    assert left.value.kwargs is not None
-    with pytest.raises(TaskDeferred):  # such as the fields of Airflow's dialog, left as they were
-        emit._wait_for_earlier(connection, run_after("running", {"replay": "", "dry_run": False}))
-    emit._since = left.value.kwargs
-    with pytest.raises(TaskDeferred) as again:
-        emit._wait_for_earlier(connection, run_after("running"))
-    assert again.value.kwargs == left.value.kwargs  # since when, for the whole of the wait
+    monkeypatch.setattr("reliability_airflow.tasks.EARLIER_SECONDS", 0)
+    wait = partial(emit._wait_for_earlier, connection)
+    left = leaves(wait, run_after("running"))
+    # such as the fields of Airflow's dialog, left as they were
+    leaves(wait, run_after("running", {"replay": "", "dry_run": False}))
+    emit._since = left.kwargs
+    again = leaves(wait, run_after("running"))
+    assert again.kwargs == left.kwargs  # since when, for the whole of the wait
     emit._since = {"earlier": "2026-01-01T00:00:00+00:00"}
-    emit._wait_for_earlier(connection, run_after("running"))
+    wait(run_after("running"))
 
 
 @pytest.mark.parametrize("conf", [{"replay": "3"}, {"dry_run": True}])
-def test_a_run_waits_for_none_that_allocates_no_txid(airflow_home, emitted, connection, conf):
+def test_a_run_waits_for_none_that_allocates_no_txid(emit, connection, conf):
     """E3: such a run has no emission that ends."""
-    from reliability_airflow import tasks
-
-    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
     emit._wait_for_earlier(connection, run_after("running", conf))
 
 
-@pytest.mark.parametrize("state", [None, "queued", "failed", "success"])
-def test_a_run_waits_for_no_run_that_does_not_run(airflow_home, emitted, connection, state):
-    from reliability_airflow import tasks
-
-    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
-    emit._wait_for_earlier(connection, run_after(state))
+def test_a_run_waits_for_no_run_that_does_not_run(emit, connection):
+    for state in (None, "queued", "failed", "success"):
+        emit._wait_for_earlier(connection, run_after(state))
 
 
 @pytest.fixture
@@ -474,57 +452,47 @@ def ask_ledger(task):
 
 def test_a_task_waits_for_credentials_that_are_renewed(dsn, renew_password, waiting_task):
     """S5: a rotated password was final at once, and an expired token waited for seven days."""
-    from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+    from airflow.sdk.exceptions import AirflowFailException
 
     from reliability_airflow.triggers import LedgerTrigger
 
     waiting_task.execute = lambda _: ask_ledger(waiting_task)
-    with pytest.raises(TaskDeferred) as left:
-        ask_ledger(waiting_task)
-    assert isinstance(left.value.trigger, LedgerTrigger)
-    carried = left.value.kwargs or {}
-    with pytest.raises(TaskDeferred) as again:
-        waiting_task.resume({}, {}, **carried)
-    assert again.value.kwargs == carried
+    left = leaves(ask_ledger, waiting_task)
+    assert isinstance(left.trigger, LedgerTrigger)
+    assert leaves(waiting_task.resume, {}, {}, **left.kwargs).kwargs == left.kwargs
     since = datetime.now(timezone.utc) - timedelta(seconds=LOGIN_PATIENCE_SECONDS + 1)
     with pytest.raises(AirflowFailException, match=r"LEDGER_REFUSED_LOGIN.*what renews them"):
         waiting_task.resume({}, {}, login=since.isoformat())
     renew_password()
-    assert waiting_task.resume({}, {}, **carried) == "it answers"
+    assert waiting_task.resume({}, {}, **left.kwargs) == "it answers"
 
 
 def test_a_login_that_is_refused_again_after_hours_of_work_is_waited_for_anew(
     dsn, renew_password, waiting_task
 ):
     """S5: a Spark task's session finds the next password expired."""
-    from airflow.sdk.exceptions import TaskDeferred
-
     waiting_task._since = {"login": "2026-01-01T00:00:00+00:00"}
     waiting_task._resumed_at -= timedelta(hours=1)
-    with pytest.raises(TaskDeferred) as left:
-        ask_ledger(waiting_task)
-    assert (left.value.kwargs or {})["login"] > "2026-01-02"
+    assert leaves(ask_ledger, waiting_task).kwargs["login"] > "2026-01-02"
 
 
 def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
-    own_poller, waiter, renew_password, dsn, monkeypatch
+    own_poller, waiter, renew_password, told, dsn, monkeypatch
 ):
     """S5: their own hosts may have other credentials; if not, they turn red and say what to do."""
     from reliability_airflow import poller
 
-    told: list[int] = []
-    waiting = waiter(2, told)
+    waiting = waiter(2)
     monkeypatch.setattr(poller, "LOGIN_INTERVAL_SECONDS", 0)
-    refused = LedgerConnection(f"{dsn} application_name=x")
-    own_poller.poll(lambda: refused, [waiting])
-    assert told == []
-    monkeypatch.setattr(poller, "LOGIN_PATIENCE_SECONDS", 0)
-    own_poller.poll(lambda: refused, [waiting])
-    assert told == [2]
-    renew_password()
-    own_poller.poll(lambda: refused, [waiting])
-    assert told == [2, 2]  # by its turn
-    refused.close()
+    with LedgerConnection(f"{dsn} application_name=x") as refused:
+        own_poller.poll(lambda: refused, [waiting])
+        assert told == []
+        monkeypatch.setattr(poller, "LOGIN_PATIENCE_SECONDS", 0)
+        own_poller.poll(lambda: refused, [waiting])
+        assert told == [2]
+        renew_password()
+        own_poller.poll(lambda: refused, [waiting])
+        assert told == [2, 2]  # by its turn
 
 
 # --- housekeeping --------------------------------------------------------------------------------
@@ -542,13 +510,13 @@ def sweep_task(airflow_home, monkeypatch):
 def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, connection):
     """K1: the run of txid 1 died after processing it."""
     emitted.process(1)
-    execute(connection, "UPDATE reliability.attempt SET processed_at = now() - interval '1 h'")
+    execute(connection, OVERDUE)
     sweep_task.execute({})
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
 
 
 def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1")
+    monkeypatch.setenv("RELIABILITY_DSN", AWAY)
     with pytest.raises(Exception, match="exit code 1"):
         sweep_task.execute({})
 
@@ -573,7 +541,7 @@ def test_spark_submit_is_ended_when_its_attempt_was(emitted, connection, tmp_pat
     own = LedgerConnection(connection.dsn)
     with own, pytest.raises(DriverFailed, match="its attempt was ended"):
         driver.run(partial(is_wanted, own, grant), fence)
-    assert is_wanted(LedgerConnection("host=127.0.0.1 port=1"), grant)  # nobody can say
+    assert is_wanted(LedgerConnection(AWAY), grant)  # nobody can say
 
 
 def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, monkeypatch):
@@ -640,6 +608,5 @@ def test_progress_renews_the_lease(emitted, connection, spark, monkeypatch):
     execute(connection, "UPDATE reliability.attempt SET lease_until = now() + interval '1 s'")
     with Progress(spark, LedgerConnection(connection.dsn), grant):
         spark.range(0, 6_000_000, 1, 30).selectExpr("sum(hash(id))").collect()
-    assert rows(
-        connection, "SELECT lease_until > now() + interval '1 min' FROM reliability.attempt"
-    ) == [(True,)]
+    renewed = "SELECT lease_until > now() + interval '1 min' FROM reliability.attempt"
+    assert rows(connection, renewed) == [(True,)]

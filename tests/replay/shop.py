@@ -276,10 +276,12 @@ class Shop:
         dry_run = self._run(txid, who, executor, step=None, as_refrozen=as_refrozen)
         return list(dry_run.differences) if dry_run else executor.differences
 
-    def begin(self, txid: int) -> Grant | None:
+    def begin(self, txid: int) -> Grant:
         """Begin an attempt, whose driver has not been heard of yet."""
         request_id = self.runner.contact(txid, self.who(txid)).request_id
-        return self.runner.begin(txid, request_id, self.topology.work("commit", None))
+        grant = self.runner.begin(txid, request_id, self.topology.work("commit"))
+        assert grant is not None
+        return grant
 
     def process(self, txid: int, task: str = "commit") -> None:
         """Do the processing phase alone: what its step's task does."""

@@ -142,7 +142,7 @@ def give_rich_history(connection: LedgerConnection, elsewhere: str = "") -> None
     shop.runner.refreeze(3, "a corrected delivery")
     shop.clear(3)
     shop.transact(3)
-    abandon(shop, 4)  # fenced by the next attempt
+    shop.begin(4)  # fenced by the next attempt
     shop.clear(4)
     shop.transact(4)
     shop.transact(5)
@@ -159,13 +159,6 @@ def give_rich_history(connection: LedgerConnection, elsewhere: str = "") -> None
         tx.run(SQL(ASIDE))
         tx.run(SQL(AUDITED))
     shop.runner.pause("the disk is full")
-
-
-def abandon(shop: Any, txid: int) -> None:
-    """Begin an attempt whose driver is never heard of again."""
-    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
-    work = shop.topology.work("commit", None)
-    assert shop.runner.begin(txid, request_id, work) is not None
 
 
 ASIDE = """
