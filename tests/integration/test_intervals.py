@@ -136,22 +136,25 @@ def test_completeness_names_each_interval(emitter, connection):
 
 
 def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, connection, tmp_path):
+    def lag_fails(is_so):
+        say("lag", "--fail-after", "3600", code=3 if is_so else 0)
+
+    until_april = replace(MONTHLY, last_start=month(1997, 4).start, catchup=False)
     emit(emitter, 4, replace(MONTHLY, first_start=month(1997, 4).start, last_start=None))
     # no month is missing until next year
     execute(connection, "UPDATE reliability.schedule SET last_start = '1997-04-01'")
-    say("lag", "--fail-after", "3600")
+    lag_fails(False)
     with pytest.raises(NothingToEmit):
-        emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
-    say("lag", "--fail-after", "3600")
-    execute(
-        connection, "UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"
-    )
-    say("lag", "--fail-after", "3600", code=3)
+        emit(emitter, 3, until_april)
+    lag_fails(False)
+    since = "UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"
+    execute(connection, since)
+    lag_fails(True)
     deliver(tmp_path, "1997-03/a")
-    emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
-    say("lag", "--fail-after", "3600")
+    emit(emitter, 3, until_april)
+    lag_fails(False)
     execute(connection, "UPDATE reliability.schedule SET last_start = '1997-05-01'")
-    say("lag", "--fail-after", "3600", code=3)
+    lag_fails(True)
 
 
 def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, connection):
@@ -160,26 +163,15 @@ def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, 
 
 
 def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(emitter, connection):
-    """By the clock of the database."""
+    """By the clock of the database; the last hour has ended when its end is 10 minutes ago."""
     ((now,),) = rows(connection, "SELECT clock_timestamp()")
     hour = now.replace(minute=0, second=0, microsecond=0)
-    period = Schedule(period=timedelta(hours=1), first_start=hour - timedelta(hours=2))
-    emit(emitter, 1, period)
-    # the last hour has ended when its end is 10 minutes ago
-    execute(
-        connection,
-        "UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s",
-        ago=timedelta(hours=2, minutes=9),
-    )
-    ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
-    assert (state, count) == ("missing", 1)
-    execute(
-        connection,
-        "UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s",
-        ago=timedelta(hours=2, minutes=11),
-    )
-    ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
-    assert (state, count) == ("missing", 2)
+    emit(emitter, 1, Schedule(period=timedelta(hours=1), first_start=hour - timedelta(hours=2)))
+    first = "UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s"
+    for minutes, ended in ((9, 1), (11, 2)):
+        execute(connection, first, ago=timedelta(hours=2, minutes=minutes))
+        ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
+        assert (state, count) == ("missing", ended)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +190,15 @@ def test_a_schedule_that_cannot_be_evaluated_is_said_in_words(emitter, connectio
         assert "expected intervals unknown: " in say(verb, code=None).stdout
 
 
+RUN = Run(dag_id="shop", run_id="r")
+
+
 def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     """E7: also if an earlier try of the task fails after a later one has emitted."""
-    run = Run(dag_id="shop", run_id="r")
     january = month(1997, 1)
 
     def fail_with(error):
-        recorded = recorded_emission(connection, "shop", run, january, None)
+        recorded = recorded_emission(connection, "shop", RUN, january, None)
         with pytest.raises(type(error)), recorded:
             raise error
 
@@ -220,7 +214,7 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     emitter.again("r").emit(january)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
     # an earlier try of the task, which was thought dead
-    connection.run("fail_emission", topology="shop", reason_code="X", reason="too late", **run)
+    connection.run("fail_emission", topology="shop", reason_code="X", reason="too late", **RUN)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
 
 
@@ -244,11 +238,8 @@ def test_a_backfill_of_one_day_makes_no_other_missing_without_catchup(emitter, c
 def test_the_advice_is_about_what_could_not_be_read(emitter, connection, error, advice):
     """That of a truncated file was to check a table's database."""
     emit(emitter, 1)
-    run = Run(dag_id="shop", run_id="r")
-    with (
-        pytest.raises(type(error)),
-        recorded_emission(connection, "shop", run, month(1997, 2), None),
-    ):
+    recorded = recorded_emission(connection, "shop", RUN, month(1997, 2), None)
+    with pytest.raises(type(error)), recorded:
         raise error
     [failed] = [one for one in read("lag")[0]["intervals"] if one["state"] == "failed"]
     assert failed["next_step"].startswith(advice)
@@ -263,34 +254,24 @@ def test_an_interval_without_files_is_not_missing_if_that_is_normal(emitter, con
 
 
 def test_each_open_txid_says_why(emitter, connection):
+    def lagging(txids):
+        return next(one for one in read("lag")[0]["intervals"] if one["txids"] == txids)
+
     emit(emitter, 1)
     emit(emitter, 4)
     emitter = emitter.again("scheduled__1997-02-01T00:00:00+00:00")
     emitter.runner.close(1, emitter.run, "its tasks ended without it")
     say("park", "shop", "2", "--reason", "a broken file", "--yes")
     execute(connection, "UPDATE reliability.schedule SET last_start = '1996-01-01'")
-    found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
-    assert (found["1"]["state"], found["1"]["next_step"][:19]) == ("blocked", "fix the cause; then")
-    assert (
-        found["2"]["why"]
-        == "parked (a broken file); waits behind 1: txids commit in order; 1 is blocked"
-    )
-    say(
-        "skip",
-        "shop",
-        "--interval",
-        "1997-01-01/1997-02-01",
-        "--file",
-        "a.parquet",
-        "--reason",
-        "a test",
-        "--yes",
-    )
-    found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
-    assert (found["2"]["state"], found["2"]["next_step"]) == (
-        "parked",
-        "fix the cause; then: reliability replay shop 2",
-    )
+    blocked = lagging("1")
+    assert (blocked["state"], blocked["next_step"][:19]) == ("blocked", "fix the cause; then")
+    why = "parked (a broken file); waits behind 1: txids commit in order; 1 is blocked"
+    assert lagging("2")["why"] == why
+    chosen = ("--interval", "1997-01-01/1997-02-01", "--file", "a.parquet")
+    say("skip", "shop", *chosen, "--reason", "a test", "--yes")
+    parked = lagging("2")
+    step = "fix the cause; then: reliability replay shop 2"
+    assert (parked["state"], parked["next_step"]) == ("parked", step)
     states = [(one["txid"], one["state"], one["why"]) for one in read("txids", "shop")["txids"]]
     assert states == [
         (1, "skipped", "a test"),
@@ -369,9 +350,8 @@ def test_a_question_names_the_interval(emitter, connection):
     say("park", "shop", "1..2", "--reason", "x", "--yes")
     assert roll_back(connection, "shop", 1, "x", dry_run=True).held == range(2, 3)
     asked = say("rollback", "shop", "1", "--reason", "x", code=1).stderr
-    assert (
-        "shop will be rolled back to txid 1 (1997-01). The txid after it, txid 2 (1997-01)" in asked
-    )
+    question = "shop will be rolled back to txid 1 (1997-01). The txid after it, txid 2 (1997-01)"
+    assert question in asked
 
 
 def test_an_interval_that_was_emitted_by_another_schedule_is_not_missing(emitter, connection):
