@@ -24,7 +24,7 @@ from reliability.transaction.inspect.overview import (
     for_a_person,
     overviews,
 )
-from reliability.transaction.topology.alter import LackingValue, lacking_values
+from reliability.transaction.topology.alter import lacking_values
 from reliability.transaction.topology.databases import TopologyDatabases
 
 
