@@ -28,6 +28,11 @@ DAYS = {
     (10, 11): ("early",),
     (31, 31): ("ordered",),  # those before are backfilled
 }
+#: What some of them are made with.
+MADE_WITH: dict[str, dict[str, Any]] = {
+    "backlog": {"retries": 0},
+    "cleared": {"max_active_runs": 2},
+}
 #: What is run by hand alone.
 BY_HAND: dict[str, dict[str, int]] = {
     "overridden": {"retries": 2},

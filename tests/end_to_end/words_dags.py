@@ -6,10 +6,10 @@ from airflow.providers.openlineage.utils.selective_enable import (  # noqa: TID2
     enable_lineage,
 )
 
-from tests.end_to_end.words import BY_HAND, DAYS, TOPOLOGIES, dag, dag_by_hand
+from tests.end_to_end.words import BY_HAND, DAYS, MADE_WITH, TOPOLOGIES, dag, dag_by_hand
 
 dags = {
-    name: dag(TOPOLOGIES[name], (1, first), (1, last), retries=0 if name == "backlog" else None)
+    name: dag(TOPOLOGIES[name], (1, first), (1, last), **MADE_WITH.get(name, {}))
     for (first, last), names in DAYS.items()
     for name in names
 }
