@@ -10,9 +10,12 @@ from reliability import Topology, show_accounting
 from reliability.core.acker import check_emitted
 from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import Fold
+from reliability.core.set_aside import QuarantinedRow
 from reliability.core.spout import BatchMeta, Interval, NoItems, Verdict
 from reliability.spark.frames.set_aside_rows import on_the_way
-from reliability.spark.process import call_process
+from reliability.spark.process import Processed, call_process, prepare
+from reliability.spark.stage.reduce import reduce_frame
+from reliability.states.kinds import stored_state
 from tests.support.functions import F
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def folds(frames: Mapping[Name, Sequence[DataFrame]]) -> dict[Name, Fold]:
         for frame in of_name
     ]
     fold = F.expr("bit_xor(coalesce(_x, 0)) AS x"), F.expr("sum(coalesce(_n, 1)) AS n")
-    folded = _union(parts).groupBy("number").agg(*fold).collect()
+    folded = union_of(parts).groupBy("number").agg(*fold).collect()
     found = {row.number: Fold(row.x, row.n) for row in folded}
     return {name: found.get(number, Fold()) for number, name in enumerate(frames)}
 
@@ -47,11 +50,14 @@ def counts(frames: Mapping[Name, DataFrame]) -> dict[Name, int]:
     parts = [
         frame.select(F.lit(number).alias("number")) for number, frame in enumerate(frames.values())
     ]
-    found = {row.number: row["count"] for row in _union(parts).groupBy("number").count().collect()}
+    found = {
+        row.number: row["count"] for row in union_of(parts).groupBy("number").count().collect()
+    }
     return {name: found.get(number, 0) for number, name in enumerate(frames)}
 
 
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
+def union_of(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all of them."""
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -66,13 +72,8 @@ def unaccounted(
     aside: dict[tuple[str, str], Fold] = {}
     emitted: dict[str, Fold] = {}
     for name, topology in topologies.items():
-        [items] = topology.spout.cut(topology.spout.plan(interval, NoItems()))
-        meta = BatchMeta(items=items, emitted=topology.spout.count(items))
+        meta, processed = processed_batch(spark, topology, interval)
         emitted[name] = meta.emitted
-        inputs = [topology.spout.frame(spark, meta)]
-        [step] = topology.steps
-        count = meta.emitted.count
-        processed = call_process(spark, topology, step, inputs, count)
         for state, frame in processed.frames.items():
             frames[name, state] = [frame]
             left = on_the_way(frame, processed.set_aside)
@@ -84,3 +85,27 @@ def unaccounted(
         except RowsUnaccounted:
             found[name].append(state)
     return found
+
+
+def processed_batch(
+    spark: SparkSession, topology: Topology, interval: Interval | None = None
+) -> tuple[BatchMeta, Processed]:
+    """Call the process function of the only step on the only batch, as the driver calls it."""
+    [step] = topology.steps
+    [items] = topology.spout.cut(topology.spout.plan(interval, NoItems()))
+    meta = BatchMeta(items=items, emitted=topology.spout.count(items))
+    batch = topology.spout.frame(spark, meta)
+    return meta, call_process(spark, topology, step, [batch], meta.emitted.count)
+
+
+def staged(
+    spark: SparkSession, topology: Topology, interval: Interval | None = None
+) -> tuple[dict[str, DataFrame], list[QuarantinedRow]]:
+    """Return what a driver stages for each state, and the rows that it quarantines."""
+    prepare(spark)
+    _, processed = processed_batch(spark, topology, interval)
+    frames = {
+        state.name: reduce_frame(processed.frames[state.name], stored_state(topology.name, state))
+        for state in topology.states
+    }
+    return frames, processed.quarantined

@@ -232,6 +232,14 @@ def own_session(dsn: str, **parameters: Any) -> psycopg2.extensions.connection:
     return connection
 
 
+@pytest.fixture
+def database(dsn) -> Iterator[psycopg2.extensions.cursor]:
+    """A user's session with the test's database, of which each statement is a transaction."""
+    with closing(own_session(dsn)) as session:
+        session.autocommit = True
+        yield session.cursor()
+
+
 def database_of(dsn: str) -> str:
     """Return the name of the database that a test's DSN leads to."""
     return dsn.split("dbname=")[1]

@@ -10,16 +10,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliability import FileSpout, MemorySpout, Topology
+from reliability import FileSpout, MemorySpout, TableSpout, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP, Step
-from reliability.core.spout import BatchMeta, SourceItem, Spout
+from reliability.core.spout import BatchMeta, SourceItem, Spout, only
 from reliability.deployment.fingerprint import CodeFingerprint
 from reliability.deployment.lazy import np, pa, pq
+from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
+from reliability.spark.stage.read_postgres import ReadTask
 from reliability.spark.stage.stage_task import stage_task
 from reliability.spouts.memory import MemorySlice
+from reliability.spouts.table import TableKeys
 from reliability.spouts.tuple_ids import tuple_ids
 from reliability.states.attempt_table import open_table
 from reliability.states.kinds import stored_state
@@ -106,12 +109,27 @@ def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:
 
 def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
     """Return the rows of a batch, each with its tuple id."""
+    if isinstance(spout, TableSpout):
+        return _rows_of_table(spout, meta)
     found: list[dict[str, Any]] = []
     for ordinal, item in enumerate(meta.items):
         rows = _rows_of_item(spout, item)
         ids = tuple_ids(ordinal, np.arange(len(rows), dtype=np.uint64)).astype(np.int64)
         found += [{**row, "_x": x} for row, x in zip(rows, ids.tolist(), strict=True)]
     return found
+
+
+def _rows_of_table(spout: TableSpout, meta: BatchMeta) -> list[dict[str, Any]]:
+    """Read a table as Spark's tasks do; Postgres computes the tuple ids."""
+    table = spout.source_table
+    columns = table.columns(spout.columns, types=spout.types)
+    queries = table.queries([*columns], [item.keys for item in only(TableKeys, meta.items)])
+    task = ReadTask(
+        dsn=database_dsn(spout.database),
+        queries=tuple(queries),
+        columns=(*columns.items(), ("_x", "bigint")),
+    )
+    return [row for query in queries for batch in task.read(query) for row in batch.to_pylist()]
 
 
 def _rows_of_item(spout: Any, item: SourceItem) -> Sequence[Row]:

@@ -68,9 +68,10 @@ class ReadTask:
         """Run the queries with these numbers, and yield their rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self._read(self.queries[number])
+                yield from self.read(self.queries[number])
 
-    def _read(self, query: str) -> Iterator[pa.RecordBatch]:
+    def read(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one query."""
         # The rows may not fit into a Python worker's memory.
         with tempfile.TemporaryFile() as file:
             rows = _RowFile(cast(BinaryIO, file))
