@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from io import BytesIO
 from json import dumps
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -43,54 +44,56 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
 )
-SHAPES = {
-    **SCALARS,
-    **{f"{type_}[]": st.lists(st.none() | values, max_size=4) for type_, values in SCALARS.items()},
-    "bytea": st.binary(max_size=9),
-    "jsonb": JSON.map(lambda value: dumps(value)),
+SHAPES: dict[str, dict[str, Any]] = {
+    "scalars": {**SCALARS, "bytea": st.binary(max_size=9), "jsonb": JSON.map(dumps)},
+    "arrays": {
+        f"{type_}[]": st.lists(st.none() | values, max_size=4) for type_, values in SCALARS.items()
+    },
 }
 
 
-@pytest.mark.parametrize("type_", SHAPES)
-def test_the_binary_way_and_texts_write_the_same(shared_connection, type_):
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_the_binary_way_and_texts_write_the_same(shared_connection, shapes):
+    values = {type_: st.none() | value for type_, value in SHAPES[shapes].items()}
+    columns = {f"v_{number}": type_ for number, type_ in enumerate(values)}
+    listed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+    differ = " UNION ALL ".join(
+        f"SELECT '{type_}' AS type, one.{name}::text AS one, other.{name}::text AS other"
+        f" FROM one FULL JOIN other USING (n)"
+        f" WHERE one.{name}::text IS DISTINCT FROM other.{name}::text"
+        for name, type_ in columns.items()
+    )
     with rolled_back(shared_connection) as tx:
-        tx.run(SQL(f"CREATE TEMPORARY TABLE one (n integer, v {type_}) ON COMMIT DROP"))
-        tx.run(SQL(f"CREATE TEMPORARY TABLE other (n integer, v {type_}) ON COMMIT DROP"))
+        for table in ("one", "other"):
+            tx.run(SQL(f"CREATE TEMPORARY TABLE {table} (n integer, {listed}) ON COMMIT DROP"))
 
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-        @given(st.lists(st.none() | SHAPES[type_], max_size=8), st.integers(0, 3))
-        def compare(values, skipped):
-            write_both(tx, type_, values, skipped)
-            differ = SQL(
-                "SELECT one.v::text AS one, other.v::text AS other FROM one FULL JOIN other"
-                " USING (n) WHERE one.v::text IS DISTINCT FROM other.v::text"
-            )
-            assert tx.all(differ) == []
+        @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.lists(st.fixed_dictionaries(values), max_size=5), st.integers(0, 3))
+        def compare(rows, skipped):
+            of_columns = {name: [row[type_] for row in rows] for name, type_ in columns.items()}
+            write_both(tx, columns, of_columns, len(rows), skipped)
+            assert tx.all(SQL(differ)) == []
             found = tx.one(SQL("SELECT count(*) AS rows FROM one"))["rows"]
-            assert found == max(len(values) - skipped, 0)
+            assert found == max(len(rows) - skipped, 0)
 
         compare()
 
 
-def write_both(tx, type_, values, skipped):
+def write_both(tx, columns, values, number, skipped):
     """Fill both tables, in two batches, of which the first is a slice of Arrow arrays."""
     import pyarrow as pa
 
-    arrow = arrow_type(type_)
-    if pa.types.is_temporal(arrow) or (pa.types.is_list(arrow) and temporal(arrow.value_type)):
-        column = from_numbers(arrow, values)
-    else:
-        column = pa.array(values, arrow)
-    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(len(values)), pa.int32()), "v": column})
+    arrays = {name: column_of(arrow_type(type_), values[name]) for name, type_ in columns.items()}
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(number), pa.int32()), **arrays})
     rest = batch.slice(skipped)
     tx.run(SQL("TRUNCATE one, other"))
     batches = [rest.slice(0, 1), rest.slice(1)]
-    binary = b"".join(encode(iter(batches), {"n": "integer", "v": type_}))
+    binary = b"".join(encode(iter(batches), {"n": "integer", **columns}))
     tx.copy("COPY one FROM STDIN (FORMAT binary)", BytesIO(binary))
-    as_texts = [
-        (n, as_text(v)) for each in batches for n, v in zip(*each.to_pydict().values(), strict=True)
-    ]
-    execute_values(tx.cursor, "INSERT INTO other VALUES %s", as_texts, f"(%s, CAST(%s AS {type_}))")
+    rows = [row for each in batches for row in zip(*each.to_pydict().values(), strict=True)]
+    as_texts = [(n, *map(as_text, values)) for n, *values in rows]
+    casts = ", ".join(f"CAST(%s AS {type_})" for type_ in columns.values())
+    execute_values(tx.cursor, "INSERT INTO other VALUES %s", as_texts, f"(%s, {casts})")
 
 
 def as_text(value):
@@ -100,6 +103,13 @@ def as_text(value):
     return value if value is None or isinstance(value, bytes) else str(value)
 
 
+def column_of(arrow, values):
+    import pyarrow as pa
+
+    inner = arrow.value_type if pa.types.is_list(arrow) else arrow
+    return from_numbers(arrow, values) if pa.types.is_temporal(inner) else pa.array(values, arrow)
+
+
 def test_an_error_shows_the_start_of_a_wrong_uuid():
     import pyarrow as pa
 
@@ -107,12 +117,6 @@ def test_an_error_shows_the_start_of_a_wrong_uuid():
     start = "x" * MAX_CHARACTERS_IN_ERROR
     with pytest.raises(SchemaMismatch, match=f"column id: '{start}' is not a valid uuid"):
         list(encode(iter([batch]), {"id": "uuid"}))
-
-
-def temporal(arrow):
-    import pyarrow as pa
-
-    return pa.types.is_temporal(arrow)
 
 
 def from_numbers(arrow, values):
