@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-from decimal import Decimal
-
 import pytest
 from psycopg2.sql import SQL
 
@@ -18,13 +15,10 @@ from reliability.states.kinds import stored_state
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import read_batch_meta
 from reliability.transaction.topology.server import fence_after_restore
-from tests.support.fix_pipeline import month, shop, write_parquet
+from tests.support.fix_pipeline import TWENTY, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.python_driver import reduced, rows_of
 
-ROWS = [
-    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
-]
 STATUS = "SELECT attempt_id, status, reason_code FROM reliability.attempt ORDER BY attempt_id"
 STAGED = "SELECT count(*) FROM reliability_contribution.shop__per_customer"
 TABLES = stored_state("shop", shop("/nowhere").states[0])
@@ -33,7 +27,7 @@ TABLES = stored_state("shop", shop("/nowhere").states[0])
 @pytest.fixture
 def emitted(tmp_path, python_pipeline):
     """A pipeline with one emitted txid."""
-    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    write_parquet(tmp_path / "1997-01" / "a.parquet", TWENTY)
     pipe = python_pipeline(shop(tmp_path))
     assert pipe.emit(month(1997, 1)) == [1]
     return pipe

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from datetime import datetime, timezone
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -14,54 +16,44 @@ from reliability import Count, Csv, FileSpout, Max, MemorySpout, State, Sum, Top
 from reliability.core.errors import FileRefused, InvalidDefinition, SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
-from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark.frames.jvm import always
+from reliability.spark.frames.jvm import Plan, always
 from reliability.spark.frames.one_evaluation import _uses, is_lost_evaluation
 from reliability.spark.submission import Submission
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support import lost_executor
+from tests.support.accounts import fold_of, folds, union_of
+from tests.support.batches import batches_of, fold_of_rows, meta_of, write_numbers
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
+from tests.support.functions import F
+
+FILES = {
+    "one file": ["a.parquet"],
+    "one base name, two files": ["x/part-0.parquet", "y/part-0.parquet"],
+    "odd names": ["od d+é@~,%20x/a b+c%41.parquet", "b[1]{2}*.parquet", "ü'&=;#.parquet"],
+}
 
 
-def fold_of(frame):
-    row = frame.selectExpr("bit_xor(_x) AS x", "sum(_n) AS n").collect()[0]
-    return Fold(row.x or 0, row.n or 0)
-
-
-def meta_of(spout):
-    items = tuple(spout.plan(None, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))
-
-
-def parquet(path, numbers, group=4):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table({"n": pa.array(numbers, pa.int64())})
-    pq.write_table(table, path, row_group_size=group)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a.parquet"],
-        ["x/part-0.parquet", "y/part-0.parquet"],  # one base name, two files
-        ["od d+é@~,%20x/a b+c%41.parquet", "b[1]{2}*.parquet", "ü'&=;#.parquet"],
-    ],
-)
-def test_what_spark_reads_is_what_the_footers_promise(tmp_path, spark, names):
-    for size, name in enumerate(names, start=9):
-        parquet(tmp_path / name, range(size))
-    spout = FileSpout(f"{tmp_path}/**/*.parquet", max_files_per_batch=9)
-    meta = meta_of(spout)
-    assert len(meta.items) == len(names)
-    assert fold_of(spout.frame(spark, meta)) == meta.emitted
+def test_what_spark_reads_is_what_the_spouts_promise(tmp_path, spark):
+    spouts: dict[str, Any] = {}
+    for number, (case, names) in enumerate(FILES.items()):
+        for size, name in enumerate(names, start=9):
+            write_numbers(tmp_path / str(number) / name, range(size))
+        spouts[case] = FileSpout(f"{tmp_path}/{number}/**/*.parquet", max_files_per_batch=9)
+        assert len(meta_of(spouts[case]).items) == len(names)
+    write_numbers(tmp_path / "none.parquet", [])
+    spouts["an empty file"] = FileSpout(f"{tmp_path}/*.parquet")
+    spouts["memory"] = MemorySpout(schema={"n": "bigint"}, partitions=[[1] * 5], take=2)
+    metas = {case: batches_of(spout)[0] for case, spout in spouts.items()}
+    frames = {case: spout.frame(spark, metas[case]) for case, spout in spouts.items()}
+    assert {tuple(frame.columns) for frame in frames.values()} == {("n", "_x", "_n")}
+    found = folds({case: [frame] for case, frame in frames.items()})
+    assert found == {case: meta.emitted for case, meta in metas.items()}
+    assert (found["an empty file"], found["memory"].count) == (Fold(), 2)
 
 
 def test_the_fold_does_not_depend_on_how_spark_cuts_the_files(tmp_path, spark):
-    parquet(tmp_path / "a.parquet", range(1000), group=10)
+    write_numbers(tmp_path / "a.parquet", range(1000), group=10)
     spout = FileSpout(f"{tmp_path}/*.parquet")
     meta = meta_of(spout)
     frame = spout.frame(spark, meta)
@@ -80,24 +72,9 @@ def test_columns_of_a_memory_batch_may_have_any_name(spark):
     )
     frame = spout.frame(spark, meta_of(spout))
     assert frame.columns == [*names, "_x", "_n"]
-    [row] = frame.collect()
-    assert Fold(row[-2], row[-1]) == meta_of(spout).emitted
-    assert tuple(row)[:-2] == (1, 2, 3, 4, 5, 6)
-
-
-def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
-    parquet(tmp_path / "a.parquet", [])
-    spout = FileSpout(f"{tmp_path}/*.parquet")
-    assert fold_of(spout.frame(spark, meta_of(spout))) == Fold()
-
-
-def test_a_memory_batch_balances(spark):
-    spout = MemorySpout(schema={"a": "string", "b": "int"}, partitions=[[("x", 1)] * 5], take=2)
-    first = spout.cut(spout.plan(None, NoItems()))[0]
-    meta = BatchMeta(items=first, emitted=spout.count(first))
-    frame = spout.frame(spark, meta)
-    assert fold_of(frame) == meta.emitted
-    assert frame.columns == ["a", "b", "_x", "_n"]
+    read = frame.collect()
+    assert fold_of_rows(read) == meta_of(spout).emitted
+    assert [tuple(row)[:-2] for row in read] == [(1, 2, 3, 4, 5, 6)]
 
 
 # Spark ignores the case
@@ -138,9 +115,9 @@ def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_
     pq.write_table(pa.table({"_metadata": ["x", "y"]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
     meta = meta_of(spout)
-    frame = spout.frame(spark, meta)
-    assert fold_of(frame) == meta.emitted
-    assert sorted(row["_metadata"] for row in frame.collect()) == ["x", "y"]
+    read = spout.frame(spark, meta).collect()
+    assert fold_of_rows(read) == meta.emitted
+    assert sorted(row["_metadata"] for row in read) == ["x", "y"]
 
 
 # --- V5 ------------------------------------------------------------------------------------------
@@ -148,7 +125,7 @@ def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_
 
 @pytest.fixture
 def batch(tmp_path, spark):
-    parquet(tmp_path / "a.parquet", range(100))
+    write_numbers(tmp_path / "a.parquet", range(100))
     spout = FileSpout(f"{tmp_path}/*.parquet")
     return spout.frame(spark, meta_of(spout))
 
@@ -160,66 +137,68 @@ def no_cache(spark):
     spark.catalog.clearCache()
 
 
-TIED = "row_number() OVER (PARTITION BY n % 2 ORDER BY n % 3)"
+EXPRESSIONS = {  # with how many plans are evaluated for two states that share one
+    "n + 1": 0,
+    "rand()": 1,
+    "uuid()": 1,
+    "current_timestamp()": 1,
+    "curdate()": 1,
+    # no functions, but the optimizer replaces them by the time
+    "cast('now' AS timestamp)": 1,
+    "cast(' Tomorrow ' AS date)": 1,
+    "to_date('yesterday')": 1,
+    "try_cast(concat('to', 'day') AS timestamp_ntz)": 1,
+    "cast('epoch' AS timestamp)": 1,  # at worst it is kept
+    "cast('2024-01-01' AS timestamp)": 0,
+    "'now'": 0,
+    "xxhash64(n)": 0,
+    "row_number() OVER (PARTITION BY n % 2 ORDER BY n % 3)": 1,
+}
 
 
-@pytest.mark.parametrize(
-    ("expression", "shared"),
-    [
-        ("n + 1", 0),
-        ("rand()", 1),
-        ("uuid()", 1),
-        ("current_timestamp()", 1),
-        ("curdate()", 1),
-        # no functions, but the optimizer replaces them by the time
-        ("cast('now' AS timestamp)", 1),
-        ("cast(' Tomorrow ' AS date)", 1),
-        ("to_date('yesterday')", 1),
-        ("try_cast(concat('to', 'day') AS timestamp_ntz)", 1),
-        ("cast('epoch' AS timestamp)", 1),  # at worst it is kept
-        ("cast('2024-01-01' AS timestamp)", 0),
-        ("'now'", 0),
-        ("xxhash64(n)", 0),
-        (TIED, 1),
-    ],
-)
-def test_what_two_states_share_and_may_come_out_differently_is_persisted(
-    batch, no_cache, expression, shared
-):
-    common = batch.selectExpr("*", f"{expression} AS value")
-    assert _uses([batch], [common, common.where("n >= 0")]).evaluate() == shared
+@pytest.fixture
+def shared(monkeypatch):
+    """Count the plans that would be evaluated once for several frames of a batch."""
+    monkeypatch.setattr(Plan, "evaluate", lambda plan: True)
+    return lambda batch, *frames: _uses([batch], frames).evaluate()
 
 
-def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
-    own = batch.selectExpr("*", "rand() AS value")
-    assert _uses([batch], [own, batch]).evaluate() == 0
+def test_what_two_states_share_and_may_come_out_differently_is_persisted(batch, shared):
+    def of_two(expression):
+        common = batch.selectExpr("*", f"{expression} AS value")
+        return shared(batch, common, common.where("n >= 0"))
+
+    assert {expression: of_two(expression) for expression in EXPRESSIONS} == EXPRESSIONS
 
 
-def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path, no_cache):
-    parquet(tmp_path / "other" / "o.parquet", range(100))
+def test_a_random_value_of_one_state_alone_is_not_persisted(batch, shared):
+    assert shared(batch, batch.selectExpr("*", "rand() AS value"), batch) == 0
+
+
+def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path, shared):
+    write_numbers(tmp_path / "other" / "o.parquet", range(100))
     other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
     joined = batch.join(other, batch.n == other.m)
-    assert _uses([batch], [joined, joined.where("m >= 0")]).evaluate() >= 1
+    assert shared(batch, joined, joined.where("m >= 0")) >= 1
 
 
-def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark):
+def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark, shared):
     """Its tuple ids come from a function that Spark calls not deterministic."""
     (tmp_path / "a.csv").write_text("n\n1\n2\n")
     spout = FileSpout(f"{tmp_path}/*.csv", format=Csv(), schema="n bigint")
     text = spout.frame(spark, meta_of(spout))
-    assert _uses([text], [text.where("n > 0"), text]).evaluate() == 0
+    assert shared(text, text.where("n > 0"), text) == 0
 
 
 def dice(frame, name):
     """Add numbers that come out differently each time; rand() would repeat those of its seed."""
-    from pyspark.sql import functions as F
-
     roll = F.udf(lost_executor.one_roll, "bigint").asNondeterministic()
     return frame.withColumn(name, roll())
 
 
-def rolls(frame, name="roll"):
-    return {row.n: row[name] for row in frame.select("n", name).collect()}
+def rolls(frame, *names):
+    read = frame.select("n", *(names or ["roll"])).collect()
+    return {row.n: tuple(row)[1:] for row in read}
 
 
 def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch, no_cache):
@@ -232,52 +211,35 @@ def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch
     assert others == [first, first]
 
 
-def test_what_only_a_shared_part_uses_is_not_kept_beside_it(batch, no_cache):
+def test_what_only_a_shared_part_uses_is_not_kept_beside_it(batch, shared):
     whole = dice(dice(batch, "roll"), "second")
-    assert _uses([batch], [whole, whole.where("n >= 0")]).evaluate() == 1
+    assert shared(batch, whole, whole.where("n >= 0")) == 1
 
 
-def test_a_with_clause_is_evaluated_once_as_a_whole(batch, spark, no_cache):
-    """Its parts refer to each other: Spark cannot evaluate one alone."""
-    batch.createOrReplaceTempView("batch_of_with")
-    dice(batch, "roll").createOrReplaceTempView("rolled_of_with")
-    common = spark.sql(
-        "WITH r AS (SELECT *, uuid() AS u FROM rolled_of_with), s AS (SELECT n AS m, u FROM r) "
-        "SELECT r.*, row_number() OVER (ORDER BY s.u) AS place FROM r JOIN s ON n = m"
-    )
-    frames = [common, common.where("n >= 0")]
-    _uses([batch], frames).evaluate()
-    one, other = map(rolls, frames)
-    assert one == other
-    one, other = (rolls(frame, "place") for frame in frames)
-    assert one == other
+AS_A_WHOLE = {
+    # Its parts refer to each other: Spark cannot evaluate one alone.
+    "a WITH": "WITH r AS (SELECT *, uuid() AS u FROM rolled), s AS (SELECT n AS m, u FROM r)"
+    " SELECT r.*, row_number() OVER (ORDER BY s.u) AS place FROM r JOIN s ON n = m",
+    "a WITH that refers to itself": "WITH RECURSIVE r(n, roll) AS (SELECT n, uuid() FROM batch"
+    " WHERE n < 3 UNION ALL SELECT n + 1000, uuid() FROM r WHERE n < 1000)"
+    " SELECT *, 0 AS place FROM r",
+    # A subquery that reads the outer query's columns is none that Spark can evaluate alone.
+    "a clock in a subquery": "SELECT *, (SELECT max(current_timestamp()) FROM batch b WHERE b.n"
+    " = a.n AND b.n < unix_millis(now())) AS roll, 0 AS place FROM batch a",
+}
 
 
-def test_a_with_clause_that_refers_to_itself_is_evaluated_once_as_a_whole(batch, spark, no_cache):
-    batch.createOrReplaceTempView("batch_of_recursion")
-    common = spark.sql(
-        "WITH RECURSIVE r(n, roll) AS (SELECT n, uuid() FROM batch_of_recursion WHERE n < 3 "
-        "UNION ALL SELECT n + 1000, uuid() FROM r WHERE n < 1000) SELECT * FROM r"
-    )
+@pytest.mark.parametrize("name", AS_A_WHOLE)
+def test_what_refers_to_the_query_around_it_is_evaluated_with_that(batch, spark, no_cache, name):
+    batch.createOrReplaceTempView("batch")
+    dice(batch, "roll").createOrReplaceTempView("rolled")
+    common = spark.sql(AS_A_WHOLE[name])
     frames = [common, common.where("n >= 0")]
     assert _uses([batch], frames).evaluate() >= 1
-    one, other = map(rolls, frames)
+    one, other = (rolls(frame, "roll", "place") for frame in frames)
     assert one == other
-    assert len(one) == 6
-
-
-def test_a_clock_in_a_subquery_is_read_once_with_the_query_around_it(batch, spark, no_cache):
-    """A subquery that reads the outer query's columns is none that Spark can evaluate alone."""
-    batch.createOrReplaceTempView("batch_of_subquery")
-    common = spark.sql(
-        "SELECT *, (SELECT max(current_timestamp()) FROM batch_of_subquery b WHERE b.n = a.n "
-        "AND b.n < unix_millis(now())) AS roll FROM batch_of_subquery a"
-    )
-    frames = [common, common.where("n >= 0")]
-    _uses([batch], frames).evaluate()
-    one, other = map(rolls, frames)
-    assert one == other
-    assert None not in one.values()
+    assert len(one) == (6 if "itself" in name else 100)
+    assert not any(None in row for row in one.values())
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -297,38 +259,26 @@ def test_what_was_evaluated_once_is_never_computed_again(batch, spark, no_cache,
 
 
 def roll_the_dice(batch):
-    from pyspark.sql import functions as F
-
     rolled = batch.withColumn("roll", (F.rand() * 1_000_000).cast("int"))
     rolled = rolled.withColumn("stamp", F.expr("uuid()"))
-    return {"sum_of_rolls": rolled, "greatest_stamp": rolled}
+    return {"one_table": rolled, "other_table": rolled}
 
 
 @in_both_engines
 def test_two_states_of_one_txid_never_tell_two_stories(pipeline, connection, no_cache):
     """V5: both states see the same dice."""
+    values = {"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")}
+    tables = ("one_table", "other_table")
     topology = Topology(
         "dice",
         spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(500))], take=500),
         process=roll_the_dice,
-        states=[
-            State(
-                "sum_of_rolls",
-                values={"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")},
-            ),
-            State(
-                "greatest_stamp",
-                values={"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")},
-            ),
-        ],
+        states=[State(table, values=values) for table in tables],
     )
     dice = pipeline(topology)
     dice.emit(None)
     dice.transact(1)
-    one, other = (
-        rows(connection, f"SELECT n, rolls, stamp FROM {table}")
-        for table in ("sum_of_rolls", "greatest_stamp")
-    )
+    one, other = (rows(connection, f"SELECT n, rolls, stamp FROM {table}") for table in tables)
     assert one == other
     assert one[0][0] == 500
 
@@ -434,25 +384,27 @@ def test_values_arrive_as_they_left(pipeline, connection):
     assert rows(connection, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]
 
 
-@pytest.mark.parametrize("alike", [False, True])
-@pytest.mark.parametrize("count", [1, 3, 20])
-def test_a_row_has_the_id_of_its_file_and_place(tmp_path, spark, count, alike):
+def test_a_row_has_the_id_of_its_file_and_place(tmp_path, spark):
     """A few files of different sizes are told by these, others by their paths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for file in range(count):
-        text = "x" * (1 if alike else file + 1)
-        pq.write_table(
-            pa.table({"n": [file] * 3, "t": [text] * 3}), tmp_path / f"{file:02}.parquet"
-        )
-    spout = FileSpout(f"{tmp_path}/*.parquet", count)
-    frame = spout.frame(spark, meta_of(spout))
-    found = {(row["n"], row["_x"]) for row in frame.collect()}
-    wanted = {
-        (file, fold_rows(file, 1, first=row).xor) for file in range(count) for row in range(3)
-    }
-    assert found == wanted
-    assert always(frame, "_n", "1")
+    frames, wanted = [], {}
+    for count, alike in itertools.product([1, 3, 20], [False, True]):
+        case = f"{count} files, {'all' if alike else 'none'} alike"
+        (tmp_path / case).mkdir()
+        for file in range(count):
+            table = pa.table({"n": [file] * 3, "t": ["x" * (1 if alike else file + 1)] * 3})
+            pq.write_table(table, tmp_path / case / f"{file:02}.parquet")
+        spout = FileSpout(f"{tmp_path}/{case}/*.parquet", count)
+        frame = spout.frame(spark, meta_of(spout))
+        frames.append(frame.withColumn("case", F.lit(case)))
+        places = itertools.product(range(count), range(3))
+        wanted[case] = {(file, fold_rows(file, 1, first=row).xor) for file, row in places}
+        assert always(frame, "_n", "1")
+    read = union_of(frames).collect()
+    assert {
+        case: {(r["n"], r["_x"]) for r in read if r["case"] == case} for case in wanted
+    } == wanted
     assert not always(frame.join(frame.select("n"), "n", "right"), "_n", "1")
     assert not always(frame.selectExpr("_n + 1 AS _n"), "_n", "1")

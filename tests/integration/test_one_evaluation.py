@@ -19,12 +19,12 @@ from reliability import (
 )
 from reliability.core.errors import EvaluatedTwice
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.one_evaluation import _uses, evaluate_once
 from reliability.spark.frames.repeatable import is_repeatable
 from reliability.spark.frames.set_aside_rows import on_the_way
-from reliability.spark.process import call_process
+from tests.support.accounts import processed_batch
+from tests.support.batches import fold_of_rows, meta_of
 from tests.support.functions import F
 
 ROWS = 60
@@ -43,30 +43,37 @@ def spout(tmp_path_factory):
     return FileSpout(f"{folder}/*.parquet")
 
 
+@pytest.fixture(scope="module")
+def batch(spout, spark):
+    return spout.frame(spark, meta_of(spout))
+
+
 @pytest.fixture
-def processed(spout, spark):
+def no_cache(spark):
+    """Leave nothing cached behind."""
+    yield
+    spark.catalog.clearCache()
+
+
+@pytest.fixture
+def processed(spout, spark, no_cache):
     """Return a function that processes the batch as a driver does, and reads the states' frames.
 
     It returns their values, by name and row. Every frame must account for the batch.
     """
-    items = tuple(spout.plan(None, NoItems()))
-    meta = BatchMeta(items=items, emitted=spout.count(items))
 
     def run(process, names, values=()):
         states = [State(name, values={"k": Append("k", "bigint")}) for name in names]
-        topology = Topology("once", spout, states, process)
-        [step] = topology.steps
-        found = call_process(spark, topology, step, [spout.frame(spark, meta)], meta.emitted.count)
+        meta, found = processed_batch(spark, Topology("once", spout, states, process))
         read = {}
         for name, frame in found.frames.items():
             rows = frame.select("_x", "_n", "k", *values).collect()
             left = Fold.of(aside.fold for aside in on_the_way(frame, found.set_aside))
-            assert Fold.of(Fold(row[0], row[1]) for row in rows) + left == meta.emitted, name
+            assert fold_of_rows(rows) + left == meta.emitted, name
             read[name] = {row[2]: row[3:] for row in rows}
         return read
 
-    yield run
-    spark.catalog.clearCache()
+    return run
 
 
 # --- what comes out differently ------------------------------------------------------------------
@@ -176,10 +183,8 @@ def test_every_function_of_partitions_or_groups_is_called_once(processed):
 # --- what the order of rows decides --------------------------------------------------------------
 
 
-def test_a_grouping_that_several_states_share_is_looked_at_once(spout, spark, monkeypatch):
+def test_a_grouping_that_several_states_share_is_looked_at_once(batch, monkeypatch, no_cache):
     """Each look takes calls of the JVM for each of its functions."""
-    items = tuple(spout.plan(None, NoItems()))
-    batch = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
     looked = []
 
     def look(plan):
@@ -269,15 +274,12 @@ def of_a_lateral_join(batch):
 
 
 @pytest.mark.parametrize("make", [of_a_union, of_exploded_rows, of_a_lateral_join])
-def test_rows_are_chosen_once_whatever_stands_below_the_choice(spout, spark, make):
+def test_rows_are_chosen_once_whatever_stands_below_the_choice(batch, no_cache, make):
     """V5: two copies that Spark had given other columns were evaluated each, without an error."""
-    items = tuple(spout.plan(None, NoItems()))
-    batch = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
     frames = [show_accounting(frame) for frame in make(hide_accounting(batch))]
     assert [choices(frame) for frame in frames] == [1, 1]
     once = evaluate_once([batch], frames)
     assert [choices(frame) for frame in once] == [0, 0]
-    spark.catalog.clearCache()
 
 
 def choices(frame):
@@ -296,7 +298,6 @@ def by_chance(batch):
     low = a_function_of_rows(batch)
     some = F.when(chance(), F.col("tags"))
     return {
-        "dropped": drop(batch, chance(), "by chance"),
         "twice": quarantine(drop(batch, chance(), "by chance"), chance(), "by chance"),
         "by_value": drop(low, "r % 2 = 0", "even"),
         "fanned_out": fan_out(batch.withColumn("tags", some), "tags"),
@@ -305,7 +306,7 @@ def by_chance(batch):
 
 def test_a_row_that_leaves_by_chance_is_counted_as_it_left(processed):
     """V8: of one state alone too, what is set aside and what stays are two frames."""
-    processed(by_chance, ["dropped", "twice", "by_value", "fanned_out"])
+    processed(by_chance, ["twice", "by_value", "fanned_out"])
 
 
 # --- what cannot be one --------------------------------------------------------------------------
@@ -383,12 +384,6 @@ def test_two_evaluations_are_refused(processed, process):
     assert "localCheckpoint()" in caught.value.what_to_do
 
 
-def test_two_draws_are_no_copies_because_they_have_a_number_in_common(processed):
-    found = processed(of_two_calls, ["one", "other"], ["time", "double"])
-    assert found["one"] == found["other"]
-    assert len(found["one"]) == ROWS
-
-
 def with_a_table_function(batch):
     """A lateral join shows what its subquery makes."""
     rolled_rows = F.udtf(Rolled, returnType="r long")
@@ -401,19 +396,21 @@ class Rolled:
         yield (random.getrandbits(40),)
 
 
+@pytest.mark.parametrize(
+    ("process", "values"),
+    [
+        (of_two_calls, ["time", "double"]),  # two draws with a number in common are no copies
+        # It keeps the ids of the batch's columns, so these two seemed to be one frame.
+        (of_a_checkpoint_each, ["double"]),
+        (of_the_remedy, ["r"]),
+    ],
+)
+def test_what_is_one_evaluation_or_has_only_the_batch_in_common_is_read(processed, process, values):
+    found = processed(process, ["one", "other"], values)
+    assert found["one"] == found["other"]
+    assert len(found["one"]) == ROWS
+
+
 def test_a_lateral_join_of_one_state_is_no_second_evaluation_of_its_subquery(processed):
     found = processed(with_a_table_function, ["one", "other"], ["r"])
-    assert len(found["one"]) == ROWS
-
-
-def test_checkpoints_of_two_frames_are_no_two_evaluations_of_one(processed):
-    """A checkpoint keeps the ids of the batch's columns, so these two seemed to be one frame."""
-    found = processed(of_a_checkpoint_each, ["one", "other"], ["double"])
-    assert found["one"] == found["other"]
-    assert len(found["one"]) == ROWS
-
-
-def test_the_remedy_makes_it_one(processed):
-    found = processed(of_the_remedy, ["one", "other"], ["r"])
-    assert found["one"] == found["other"]
     assert len(found["one"]) == ROWS

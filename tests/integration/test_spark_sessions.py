@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import reliability
 from reliability import Append, Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
+from reliability.spark.process import prepare
 from reliability.spark.session import (
     DEPRECATED,
     PINNED,
@@ -21,10 +24,15 @@ from reliability.spark.session import (
     pin_settings,
     session_builder,
 )
+from reliability.spark.stage.reduce import reduce_frame
 from reliability.spark.submission import Submission
+from reliability.states.kinds import stored_state
 from tests.support import local_times
+from tests.support.accounts import staged, union_of
+from tests.support.batches import meta_of
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
+from tests.support.functions import F
 
 OPPOSITES = {
     "true": "false",
@@ -50,17 +58,14 @@ LEGACY = {
 }
 
 
-def opposite(value):
-    return OPPOSITES[value]
+OTHERWISE = {name: OPPOSITES[value] for name, value in PINNED.items()} | LEGACY
 
 
 @pytest.fixture
 def hostile(spark):
     """A session that has everything otherwise."""
     session = spark.newSession()
-    for name, value in PINNED.items():
-        session.conf.set(name, opposite(value))
-    for name, value in LEGACY.items():
+    for name, value in OTHERWISE.items():
         session.conf.set(name, value)
     return session
 
@@ -69,9 +74,7 @@ def test_every_setting_that_changes_values_is_pinned(hostile, spark):
     pin_settings(hostile)
     assert {name: hostile.conf.get(name) for name in PINNED} == PINNED
     default = spark.newSession()
-    assert {name: hostile.conf.get(name) for name in LEGACY} == {
-        name: default.conf.get(name) for name in LEGACY
-    }
+    assert [hostile.conf.get(name) for name in LEGACY] == [default.conf.get(n) for n in LEGACY]
 
 
 def test_a_deprecated_setting_that_the_host_has_not_set_stays_unset(spark):
@@ -92,8 +95,6 @@ def test_no_pinned_setting_is_unknown_to_spark(spark):
 
 def expressions(batch):
     """Values that these settings change, each as it is written into a state."""
-    from pyspark.sql import functions as F
-
     frame = batch.withColumns(
         {
             "day_of": F.to_date("moment"),
@@ -130,16 +131,6 @@ COLUMNS = {
     "shown": "text",
     "of_note": "bigint",
 }
-
-
-def topology_of(name, spout):
-    key = {column: type_ for column, type_ in COLUMNS.items()}
-    return Topology(
-        name,
-        spout=spout,
-        process=expressions,
-        states=[State("shown", table=f"public.{name}", key=key, values={"rows": Count()})],
-    )
 
 
 SCHEMA = "n bigint, price decimal(10,2), day date, moment timestamp, note string"
@@ -186,27 +177,31 @@ INSERT INTO public.orders VALUES (1, 1.10, '1500-01-01', '2024-01-01 23:30Z', 'x
 """
 
 
-@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "table", "memory"])
-def test_a_hostile_session_adds_what_any_other_adds(tmp_path, connection, spark, hostile, format):
+def test_a_hostile_session_adds_what_any_other_adds(tmp_path, dsn, database, spark, hostile):
     """Days, times, decimals, texts and names, from every kind of source."""
-    if format in SOURCES:
-        (tmp_path / f"a.{format}").write_text(SOURCES[format])
+    for format, text in SOURCES.items():
+        (tmp_path / f"a.{format}").write_text(text)
     write_parquet(tmp_path / "a.parquet")
-    with connection.transaction() as tx:
-        tx.cursor.execute(ORDERS)
+    database.execute(ORDERS)
+    formats = (*SOURCES, "parquet", "table", "memory")
+    state = State("shown", key={"format": "text", **COLUMNS}, values={"rows": Count()})
     found = []
-    for name, session in (("plain", spark.newSession()), ("hostile", hostile)):
-        topology = topology_of(name, spout_of(format, tmp_path))
-        pipeline = pipeline_of(topology, connection, session)
-        assert pipeline.emit(None) == [1]
-        pipeline.transact(1)
-        listed = ", ".join(COLUMNS)
-        found.append(rows(connection, f"SELECT {listed}, rows FROM {name} ORDER BY n, price"))
+    for session in (spark.newSession(), hostile):
+        prepare(session)
+        spouts = {format: spout_of(format, tmp_path) for format in formats}
+        batch = union_of(
+            [
+                spout.frame(session, meta_of(spout)).withColumn("format", F.lit(format))
+                for format, spout in spouts.items()
+            ]
+        )
+        reduced = reduce_frame(expressions(batch)["shown"], stored_state("sessions", state))
+        found.append(sorted(reduced.toArrow().to_pylist(), key=lambda row: (row["n"], repr(row))))
     assert found[0] == found[1]
-    assert len(found[0]) > 0
-    first = found[0][0]
-    assert str(first[2]) in ("1500-01-01", "None")
-    assert first[6] == "2024-01-01 23:30"
+    first = {row["format"]: row for row in reversed(found[0])}
+    assert {format: (str(row["day"]), row["wall"]) for format, row in first.items()} == (
+        dict.fromkeys(formats, ("1500-01-01", "2024-01-01 23:30"))
+    )
 
 
 # --- sessions that a process function makes ------------------------------------------------------
@@ -218,13 +213,12 @@ def hostile_application(spark):
     jvm_session = spark._jsparkSession
     confs = jvm_session.sharedState().conf(), jvm_session.sparkContext().conf()
     before = [conf.clone() for conf in confs]
-    opposites = {name: opposite(value) for name, value in PINNED.items()}
     for conf in confs:
-        for name, value in (*opposites.items(), *LEGACY.items()):
+        for name, value in OTHERWISE.items():
             conf.set(name, value)
     yield
     for conf, old in zip(confs, before, strict=True):
-        for name in (*PINNED, *LEGACY):
+        for name in OTHERWISE:
             conf.set(name, old.get(name)) if old.contains(name) else conf.remove(name)
 
 
@@ -234,20 +228,13 @@ def here_and_in_another_session(batch):
     return {"here": expressions(batch)["shown"], "there": expressions(there)["shown"]}
 
 
-def test_a_session_that_the_function_makes_has_the_same_settings(
-    connection, spark, hostile_application
-):
+def test_a_session_that_the_function_makes_has_the_same_settings(spark, hostile_application):
     """V7: it begins with the host's settings, not with those of the session that it is made of."""
     states = [State(name, key=COLUMNS, values={"rows": Count()}) for name in ("here", "there")]
-    spout = spout_of("memory", None)
-    topology = Topology("sessions", spout, states, here_and_in_another_session)
-    pipeline = pipeline_of(topology, connection, spark)
-    pipeline.emit(None)
-    pipeline.transact(1)
-    listed = f"SELECT {', '.join(COLUMNS)}, rows FROM"
-    found = [rows(connection, f"{listed} {name}") for name in ("here", "there")]
-    assert len(found[0]) == 1
-    assert found[0] == found[1]
+    topology = Topology("made", spout_of("memory", None), states, here_and_in_another_session)
+    here, there = (frame.toArrow().to_pylist() for frame in staged(spark, topology)[0].values())
+    assert len(here) == 1
+    assert here == there
 
 
 def in_tokyo(batch):
@@ -263,7 +250,7 @@ def in_another_session_in_tokyo(batch):
 
 
 @pytest.mark.parametrize("process", [in_tokyo, in_another_session_in_tokyo])
-def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(connection, spark, process):
+def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(spark, process):
     """V7: a time in JSON, of a state and of the quarantine, is written in the session's zone."""
     noon = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
     topology = Topology(
@@ -274,13 +261,11 @@ def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(connectio
         process=process,
         states=[State("shown", key={"n": "bigint"}, values={"at": Append("at", "jsonb")})],
     )
-    pipeline = pipeline_of(topology, connection, spark)
-    pipeline.emit(None)
-    pipeline.transact(1)
+    frames, quarantined = staged(spark.newSession(), topology)
     told = {"t": "2024-01-01T12:00:00.000000Z"}
-    assert rows(connection, "SELECT DISTINCT at FROM shown") == [(told,)]
-    quarantined = rows(connection, "SELECT contents::jsonb->'at' FROM reliability.quarantine")
-    assert quarantined == ([] if process is in_tokyo else [(told,)])
+    kept = [json.loads(row.at) for row in frames["shown"].collect()]
+    aside = [json.loads(row.contents)["at"] for row in quarantined]
+    assert (kept, aside) == (([told] * 2, []) if process is in_tokyo else ([told], [told]))
 
 
 def pass_on(batch):
@@ -292,20 +277,22 @@ def configure(batch):
     return {"total": batch}
 
 
-@pytest.mark.parametrize("process", [pass_on, configure])
-def test_a_sum_that_overflows_is_an_error(connection, hostile, process):
+def test_a_sum_that_overflows_is_an_error(connection, hostile):
     """Without ANSI's rules it wrapped, and was committed."""
     topology = Topology(
         "sums",
         spout=MemorySpout({"n": "bigint"}, [[2**63 - 1, 1]], 2),
-        process=process,
+        process=pass_on,
         states=[State("total", values={"n": Sum("n")})],
     )
     pipeline = pipeline_of(topology, connection, hostile)
     pipeline.emit(None)
-    grant = pipeline.begin(1)
-    with pytest.raises(Exception, match=r"SCHEMA_MISMATCH.* n: 9223372036854775808, .* no bigint"):
-        pipeline.run_step(grant)
+    said = r"SCHEMA_MISMATCH.* n: 9223372036854775808, .* no bigint"
+    with pytest.raises(Exception, match=said):
+        pipeline.run_step(pipeline.begin(1))
+    frames, _ = staged(hostile, replace(topology, process=configure, steps=()))
+    with pytest.raises(Exception, match=said):
+        frames["total"].collect()
 
 
 def test_each_session_of_the_project_has_its_own_parent_of_python_workers():

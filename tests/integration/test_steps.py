@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from decimal import Decimal
 
 import pytest
@@ -11,12 +10,9 @@ from psycopg2.sql import SQL
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.coordinator import Submit, Wait
 from reliability.core.errors import RowsUnaccounted
-from tests.support.fix_pipeline import in_both_engines, month, write_parquet
+from tests.support.fix_pipeline import TWENTY, in_both_engines, month, write_parquet
 from tests.support.fix_postgres import rows
 
-ROWS = [
-    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
-]
 ATTEMPTS = "SELECT attempt_id, status FROM reliability.attempt ORDER BY attempt_id"
 MONTHS = [(1997, 20, Decimal("190.00"))]
 
@@ -73,7 +69,7 @@ def shop_in_steps(folder, yearly=per_year):
 @pytest.fixture
 def emitted(tmp_path, python_pipeline):
     """A run whose step `yearly` reads what `daily` stages, which Spark alone can."""
-    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    write_parquet(tmp_path / "1997-01" / "a.parquet", TWENTY)
     shop = python_pipeline(shop_in_steps(tmp_path))
     assert shop.emit(month(1997, 1)) == [1]
     return shop
@@ -118,7 +114,7 @@ def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
 @in_both_engines
 def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, connection):
     """V1: the accounts travel with the staged rows; the state fed last balances on its own."""
-    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    write_parquet(tmp_path / "1997-01" / "a.parquet", TWENTY)
     shop = pipeline(shop_in_steps(tmp_path, lose_a_day))
     shop.emit(month(1997, 1))
     with pytest.raises(RowsUnaccounted, match="per_year: 4 of 20 emitted rows"):

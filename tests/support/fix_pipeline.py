@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import end_attempt
 from tests.support.python_driver import process_in_python
 from tests.support.runner import TransactionRunner, Unattended
+
+TWENTY = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
 
 
 def january(year: int = 1997) -> Interval:

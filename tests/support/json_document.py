@@ -74,6 +74,10 @@ class JsonDocument(Spout):
         frame = spark.createDataFrame(rows, "ordinal bigint, row bigint, n bigint")
         return with_tuple_ids(frame, frame.ordinal, frame.row).drop("ordinal", "row")
 
+    def rows_of(self, item: ListOfNumbers) -> list[dict[str, Any]]:
+        """Return what a test without Spark reads."""
+        return [{"n": number} for number in self._lists()[item.name]]
+
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         found = self._lists()
         items = [item for item in _lists(meta.items) if item.name in found]
