@@ -23,14 +23,9 @@ from reliability.core.types import VOID, common_type
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
 from reliability.spark.frames.quarantined import place_of
 from reliability.spark.session import pin_settings
-from reliability.transaction.correct.quarantine import (
-    edited_rows,
-    exported,
-    quarantined_rows,
-    record_corrections,
-)
 from tests.support.fix_pipeline import month, shop
 from tests.support.fix_postgres import ROOT, rows
+from tests.support.quarantined import correct, edit, lines
 
 PAGE = "docs/spouts.md"
 MIDNIGHT = datetime(2013, 3, 1)
@@ -609,13 +604,9 @@ def test_the_accounts_of_a_batch_with_drift_balance(tmp_path, connection, pipeli
     assert (second.endswith("1997-01/b.parquet"), other_row) == (True, 2)
     assert json.loads(contents) == {"customer": 2, "day": "1997-01-01", "price": 0.2, "note": None}
     assert json.loads(other_contents) == {"customer": 3, "day": None, "price": 0.1, "note": "y"}
-    set_aside = quarantined_rows(connection, "shop", None)
-    [told] = [exported(one) for one in set_aside if one["row"] == 1]
-    edited = {1: {**told, "values": {**told["values"], "price": 2}}}
-    record_corrections(connection, "shop", edited_rows(set_aside, edited), "a test", "ann")
-    pipe.max_tries += 1  # the run is cleared
-    assert pipe.emit(month(1997, 1)) == [1]
-    pipe.transact(1)
+    [told] = [line for line in lines(connection, "shop") if line["row"] == 1]
+    correct(connection, "shop", edit(told, price=2))
+    pipe.replay(1)
     assert rows(connection, revenue) == [
         (1, 2, Decimal("4.43")),
         (2, 1, Decimal("2.00")),

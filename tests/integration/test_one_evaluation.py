@@ -64,7 +64,7 @@ def processed(spout, spark, no_cache):
 
     def run(process, names, values=()):
         states = [State(name, values={"k": Append("k", "bigint")}) for name in names]
-        meta, found = processed_batch(spark, Topology("once", spout, states, process))
+        meta, _, found = processed_batch(spark, Topology("once", spout, states, process))
         read = {}
         for name, frame in found.frames.items():
             rows = frame.select("_x", "_n", "k", *values).collect()

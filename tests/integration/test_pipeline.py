@@ -156,7 +156,7 @@ UNACCOUNTED = {
 def test_what_is_told_of_rows_that_were_lost_or_doubled(twenty_rows, spark):
     states = [State(name, values={"n": Count()}) for name in UNACCOUNTED]
     topology = Topology("wrong", shop(twenty_rows).spout, states, lose_and_double)
-    meta, processed = processed_batch(spark, topology, month(1997, 1))
+    meta, _, processed = processed_batch(spark, topology, month(1997, 1))
     for name, fold in folds({name: [f] for name, f in processed.frames.items()}).items():
         with pytest.raises(RowsUnaccounted, match=f"{name}.*{UNACCOUNTED[name]}"):
             check_emitted(name, meta.emitted, fold, Verdict.EXACT)

@@ -20,12 +20,6 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.transaction.correct.park import skip
-from reliability.transaction.correct.quarantine import (
-    edited_rows,
-    exported,
-    quarantined_rows,
-    record_corrections,
-)
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.inspect.verify import verify
@@ -33,6 +27,7 @@ from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import month
 from tests.support.fix_postgres import rows
+from tests.support.quarantined import compare, correct, edit, lines
 
 DEAR, CHEAP = "too dear", "too cheap"
 WRONG = "INVALID_VALUE: column price is not a valid int"
@@ -69,7 +64,7 @@ FIRST_QUARANTINE = [(2, DEAR), (3, WRONG)]
 SECOND_QUARANTINE = [(0, CHEAP), (3, WRONG)]
 
 
-def lines(folder, process, elsewhere=""):
+def in_lines(folder, process, elsewhere=""):
     return Topology(
         "lines",
         spout=FileSpout(
@@ -105,7 +100,7 @@ def deploy(tmp_path, pipeline):
 
     def deploy(process, elsewhere=""):
         def run(txid):
-            pipe = pipeline(lines(tmp_path, process, elsewhere))
+            pipe = pipeline(in_lines(tmp_path, process, elsewhere))
             pipe.run = replace(pipe.run, run_id=f"scheduled__1997-{txid:02}")
             pipe.max_tries += cleared[txid]
             cleared[txid] += 1
@@ -298,30 +293,16 @@ def test_compaction_keeps_what_was_set_aside_and_refuses_to_change_it(deployed, 
 # --- corrected rows ------------------------------------------------------------------------------
 
 
-def exports(connection, txid=1):
-    return [exported(row) for row in quarantined_rows(connection, "lines", [txid])]
-
-
-def edit(connection, line, **values):
-    edited = {**line, "values": {**line["values"], **values}}
-    rows_now = quarantined_rows(connection, "lines", None)
-    return edited_rows(rows_now, {1: edited})
-
-
-def correct(connection, line, **values):
-    edited = edit(connection, line, **values)
-    record_corrections(connection, "lines", edited, "a test", "ann")
-
-
 @pytest.mark.slow
 def test_a_corrected_row_counts_once_after_each_replay_and_rollback(deployed, connection):
     """V9: every later attempt reads it so, and each rule decides anew."""
     first, second = deployed
     first(1).transact(1)
-    malformed, dear = exports(connection)
+    malformed, dear = lines(connection, "lines")
     assert (malformed["reason"], dear["reason"]) == (WRONG, DEAR)
-    correct(connection, dear, price=7)
-    correct(connection, malformed, price=9)  # which the first rule does not like either
+    correct(connection, "lines", edit(dear, price=7))
+    # which the first rule does not like either
+    correct(connection, "lines", edit(malformed, price=9))
     first(1).transact(1)
     assert accounts(connection) == [("per_price", 5, 3, 1, 1, 0), ("words", 5, 4, 1, 0, 2)]
     assert quarantine(connection) == [(3, DEAR)]
@@ -331,7 +312,7 @@ def test_a_corrected_row_counts_once_after_each_replay_and_rollback(deployed, co
     roll_back(connection, "lines", 0, "a wrong rule")
     assert accounts(connection) == quarantine(connection) == []
     with pytest.raises(CorrectionRefused, match="not a row that is in quarantine now"):
-        edit(connection, malformed, price=5)
+        compare(connection, "lines", edit(malformed, price=5))
     release(connection, "lines")
     second(1).transact(1)
     assert accounts(connection) == [("per_price", 5, 3, 1, 1, 0), ("words", 5, 4, 1, 0, 3)]

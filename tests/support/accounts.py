@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +14,7 @@ from reliability.core.fold import Fold
 from reliability.core.set_aside import QuarantinedRow
 from reliability.core.spout import BatchMeta, Interval, NoItems, Verdict
 from reliability.spark.frames.set_aside_rows import on_the_way
+from reliability.spark.frames.unaccounted import check_arrived
 from reliability.spark.process import Processed, call_process, prepare
 from reliability.spark.stage.reduce import reduce_frame
 from reliability.states.kinds import stored_state
@@ -61,41 +63,56 @@ def union_of(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.union(other), frames)
 
 
-def unaccounted(
-    spark: SparkSession, topologies: Mapping[str, Topology], interval: Interval | None = None
-) -> dict[str, list[str]]:
-    """Return, for each topology of one step, the states that do not account for all of its batch.
+@dataclass(frozen=True)
+class Called:
+    """What the process function of a topology's one step makes of its one batch.
 
-    The function is called as the driver calls it, and nothing is staged.
+    It is called as the driver calls it, and nothing is staged.
     """
-    frames: dict[tuple[str, str], list[DataFrame]] = {}
-    aside: dict[tuple[str, str], Fold] = {}
-    emitted: dict[str, Fold] = {}
-    for name, topology in topologies.items():
-        meta, processed = processed_batch(spark, topology, interval)
-        emitted[name] = meta.emitted
-        for state, frame in processed.frames.items():
-            frames[name, state] = [frame]
-            left = on_the_way(frame, processed.set_aside)
-            aside[name, state] = Fold.of(one.fold for one in left)
-    found: dict[str, list[str]] = {name: [] for name in topologies}
-    for (name, state), fold in folds(frames).items():
-        try:
-            check_emitted(state, emitted[name], fold + aside[name, state], Verdict.EXACT)
-        except RowsUnaccounted:
-            found[name].append(state)
-    return found
+
+    meta: BatchMeta
+    batch: DataFrame
+    processed: Processed
+    accounted: Mapping[str, Fold]
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, topology: Topology, interval: Interval | None = None
+    ) -> Called:
+        meta, batch, processed = processed_batch(spark, topology, interval)
+        frames, set_aside = processed.frames, processed.set_aside
+        arrived = folds({state: [frame] for state, frame in frames.items()})
+        accounted = {
+            state: Fold.of([arrived[state], *(one.fold for one in on_the_way(frame, set_aside))])
+            for state, frame in frames.items()
+        }
+        return cls(meta, batch, processed, accounted)
+
+    def unaccounted(self) -> list[str]:
+        """Return the states that do not account for all of the batch."""
+        found = []
+        for state, fold in self.accounted.items():
+            try:
+                check_emitted(state, self.meta.emitted, fold, Verdict.EXACT)
+            except RowsUnaccounted:
+                found.append(state)
+        return found
+
+    def check(self, state: str) -> None:
+        """Raise what ends the attempt, if a state does not account for all of the batch."""
+        frame, calls = self.processed.frames[state], self.processed.calls
+        check_arrived(state, self.accounted[state], self.meta, self.batch, frame, calls)
 
 
 def processed_batch(
     spark: SparkSession, topology: Topology, interval: Interval | None = None
-) -> tuple[BatchMeta, Processed]:
+) -> tuple[BatchMeta, DataFrame, Processed]:
     """Call the process function of the only step on the only batch, as the driver calls it."""
     [step] = topology.steps
     [items] = topology.spout.cut(topology.spout.plan(interval, NoItems()))
     meta = BatchMeta(items=items, emitted=topology.spout.count(items))
     batch = topology.spout.frame(spark, meta)
-    return meta, call_process(spark, topology, step, [batch], meta.emitted.count)
+    return meta, batch, call_process(spark, topology, step, [batch], meta.emitted.count)
 
 
 def staged(
@@ -103,7 +120,7 @@ def staged(
 ) -> tuple[dict[str, DataFrame], list[QuarantinedRow]]:
     """Return what a driver stages for each state, and the rows that it quarantines."""
     prepare(spark)
-    _, processed = processed_batch(spark, topology, interval)
+    _, _, processed = processed_batch(spark, topology, interval)
     frames = {
         state.name: reduce_frame(processed.frames[state.name], stored_state(topology.name, state))
         for state in topology.states

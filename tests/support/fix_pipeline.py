@@ -162,6 +162,17 @@ class Pipeline(Unattended):
         work = self.work(step, task)
         self.runner.run(txid, self.request(txid, work.task), work, self)
 
+    def take_in(self, interval: Interval | None = None) -> Pipeline:
+        """Emit the only batch, and go its way."""
+        assert self.emit(interval) == [1]
+        self.transact(1)
+        return self
+
+    def replay(self, txid: int) -> None:
+        """Clear the run once more, and go the way of the txid again."""
+        self.max_tries += 1
+        self.transact(txid)
+
     def again(self, run_id: str | None = None) -> Pipeline:
         """The same run cleared (its max_tries rise), or another run."""
         run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
