@@ -15,110 +15,57 @@ from reliability.spark.frames import repeatable
 from reliability.spark.frames.jvm import Plan
 from tests.support.functions import F
 
-OF_A_ROW = frozenset(Path(__file__).with_name("functions_of_a_row.txt").read_text().split())
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OF_A_ROW = _names(Path(__file__).with_name("functions_of_a_row.txt").read_text())
 # All other aggregate functions of Spark, by what makes them differ
 DIFFER = {
-    "they keep the order of rows, or take what comes first": frozenset(
-        {
-            "AnyValue",
-            "CollectList",
-            "CollectSet",
-            "CollectTopK",
-            "CollectUnion",
-            "First",
-            "Last",
-            "LastNonNull",
-            "ListAgg",
-            "NthValue",
-            "SchemaOfVariantAgg",
-        }
+    "they keep the order of rows, or take what comes first": _names(
+        """
+        AnyValue CollectList CollectSet CollectTopK CollectUnion First Last LastNonNull ListAgg
+        NthValue SchemaOfVariantAgg
+        """
     ),
-    "they choose among equal rows": frozenset(
-        {"MaxBy", "MaxMinByK", "MinBy", "Mode", "PandasMode"},
+    "they choose among equal rows": _names(
+        """
+        MaxBy MaxMinByK MinBy Mode PandasMode
+        """
     ),
-    "they add floating-point numbers": frozenset(
-        {
-            "Corr",
-            "CovPopulation",
-            "CovSample",
-            "Kurtosis",
-            "Median",
-            "MetricsAggregate",
-            "PandasCovar",
-            "PandasKurtosis",
-            "PandasProduct",
-            "PandasSkewness",
-            "PandasStddev",
-            "PandasVariance",
-            "Percentile",
-            "PercentileCont",
-            "PercentileDisc",
-            "Product",
-            "RegrAvgX",
-            "RegrAvgY",
-            "RegrIntercept",
-            "RegrR2",
-            "RegrSXX",
-            "RegrSXY",
-            "RegrSYY",
-            "RegrSlope",
-            "Skewness",
-            "StddevPop",
-            "StddevSamp",
-            "VariancePop",
-            "VarianceSamp",
-            "VectorAvg",
-            "VectorSum",
-        }
+    "they add floating-point numbers": _names(
+        """
+        Corr CovPopulation CovSample Kurtosis Median MetricsAggregate PandasCovar PandasKurtosis
+        PandasProduct PandasSkewness PandasStddev PandasVariance Percentile PercentileCont
+        PercentileDisc Product RegrAvgX RegrAvgY RegrIntercept RegrR2 RegrSXX RegrSXY RegrSYY
+        RegrSlope Skewness StddevPop StddevSamp VariancePop VarianceSamp VectorAvg VectorSum
+        """
     ),
-    "their sketch differs with the order of rows, or has chosen at random": frozenset(
-        {
-            "ApproxCountDistinctForIntervals",
-            "ApproxTopK",
-            "ApproxTopKAccumulate",
-            "ApproxTopKCombine",
-            "ApproximatePercentile",
-            "CollectFrequentItems",
-            "HistogramNumeric",
-            "HllSketchAgg",
-            "HllUnionAgg",
-            "KllMergeAggBigint",
-            "KllMergeAggDouble",
-            "KllMergeAggFloat",
-            "KllSketchAggBigint",
-            "KllSketchAggDouble",
-            "KllSketchAggFloat",
-            "ThetaIntersectionAgg",
-            "ThetaSketchAgg",
-            "ThetaUnionAgg",
-            "TupleIntersectionAggDouble",
-            "TupleIntersectionAggInteger",
-            "TupleSketchAggDouble",
-            "TupleSketchAggInteger",
-            "TupleUnionAggDouble",
-            "TupleUnionAggInteger",
-        }
+    "their sketch differs with the order of rows, or has chosen at random": _names(
+        """
+        ApproxCountDistinctForIntervals ApproxTopK ApproxTopKAccumulate ApproxTopKCombine
+        ApproximatePercentile CollectFrequentItems HistogramNumeric HllSketchAgg HllUnionAgg
+        KllMergeAggBigint KllMergeAggDouble KllMergeAggFloat KllSketchAggBigint
+        KllSketchAggDouble KllSketchAggFloat ThetaIntersectionAgg ThetaSketchAgg ThetaUnionAgg
+        TupleIntersectionAggDouble TupleIntersectionAggInteger TupleSketchAggDouble
+        TupleSketchAggInteger TupleUnionAggDouble TupleUnionAggInteger
+        """
     ),
-    "they call what a metric view defines, or a function of a user": frozenset(
-        {
-            "ComplexTypedAggregateExpression",
-            "HiveUDAFFunction",
-            "Measure",
-            "PythonUDAF",
-            "ScalaAggregator",
-            "ScalaUDAF",
-            "SimpleTypedAggregateExpression",
-            "V2Aggregator",
-        }
+    "they call what a metric view defines, or a function of a user": _names(
+        """
+        ComplexTypedAggregateExpression HiveUDAFFunction Measure PythonUDAF ScalaAggregator
+        ScalaUDAF SimpleTypedAggregateExpression V2Aggregator
+        """
     ),
 }
 OF_GROUPS = repeatable.OF_ANY.union(repeatable.OF_EXACT, *DIFFER.values())
 # only in a Window, which counts as not repeatable, or replaced when Spark analyses a query
-ELSEWHERE = frozenset(
-    (
-        *("CounterDiff", "CumeDist", "DenseRank", "EWM", "Grouping", "GroupingID", "Lag", "Lead"),
-        *("NTile", "NthValue", "NullIndex", "PercentRank", "Rank", "RowNumber"),
-    )
+ELSEWHERE = _names(
+    """
+    CounterDiff CumeDist DenseRank EWM Grouping GroupingID Lag Lead NTile NthValue NullIndex
+    PercentRank Rank RowNumber
+    """
 )
 CLASSIFIED = OF_GROUPS | ELSEWHERE | {*repeatable.RANDOM}
 REGISTRIES = [

@@ -21,22 +21,9 @@ from reliability.spark.stage.stage_task import BinaryRows
 from reliability.states.digest import DIGEST
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState
+from tests.support.texts import TEXTS
 
 UTC = timezone.utc
-TEXTS = [
-    "",
-    " ",
-    "NULL",
-    "\\N",
-    "\\.",
-    "a,b",
-    'say "hi"',
-    "{x}",
-    "line\nfeed",
-    "cr\r\n",
-    "ü😀",
-    "'",
-]
 IDS = ["5f0c8f2e-2a0b-4b7a-9d55-1f6c2b1d0001", "ffffffff-ffff-ffff-ffff-ffffffffffff"]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -125,6 +127,16 @@ def numbers(connection, tmp_path, monkeypatch, request):
         wait_until(lambda: engine.steps() == 0, "all steps to end", SECONDS)
 
 
+@contextmanager
+def driver_fails(match: str = "exit code 1") -> Iterator[list[str]]:
+    """Expect it of the block; afterwards the list has the driver's log."""
+    log: list[str] = []
+    with pytest.raises(DriverFailed, match=match) as raised:
+        yield log
+    log.append(raised.value.log.read_text())
+    raised.value.log.unlink()
+
+
 def happens(pipeline: DriverPipeline, name: str) -> None:
     folder = Path(pipeline.code[0]).parent / "meeting"
     wait_until((folder / name).exists, name, SECONDS)
@@ -182,9 +194,8 @@ def test_an_error_of_the_process_function_fails_the_attempt_and_is_told(numbers,
     wrong = numbers("wrong")
     wrong.emit(None)
     grant = wrong.begin(1)
-    with pytest.raises(DriverFailed, match="exit code 1") as raised:
+    with driver_fails():
         wrong.run_step(grant)
-    raised.value.log.unlink()
     error = wrong.runner.error_of(grant)
     assert isinstance(error, ProcessFunctionFailed)
     assert "invalid literal for int()" in error.what
@@ -203,9 +214,8 @@ def test_a_driver_that_starts_when_its_attempt_is_fenced_adds_nothing(numbers, c
     one.emit(None)
     zombie, grant = one.begin(1), one.begin(1)
     one.run_step(grant)
-    with pytest.raises(DriverFailed, match="exit code 1") as raised:
+    with driver_fails():
         one.run_step(zombie)
-    raised.value.log.unlink()
     one.seal(grant)
     one.transact(1)
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
@@ -226,9 +236,8 @@ def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connect
         happens(other, "v1 computes")
         slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         fenced.set()
-        with pytest.raises(DriverFailed, match="its attempt was ended") as raised:
+        with driver_fails("its attempt was ended"):
             running.result(SECONDS)
-        raised.value.log.unlink()
         if slow.engine == WARM:
             wait_until(lambda: engine_status()["steps"] == 1, "the fenced step to end", SECONDS)
         (Path(slow.code[0]).parent / "meeting" / "go on").touch()
@@ -255,9 +264,8 @@ def test_the_jobs_of_a_driver_that_was_killed_are_cancelled(numbers, connection)
         workers = workers_of(psutil.Process(jvm))
         assert workers
         driver.kill()
-        with pytest.raises(DriverFailed, match=r"killed by SIG|exit code") as raised:
+        with driver_fails(r"killed by SIG|exit code"):
             running.result(SECONDS)
-        raised.value.log.unlink()
     wait_until(lambda: all(map(is_gone, workers)), "its tasks to end", SECONDS)
     if slow.engine == WARM:
         wait_until(lambda: engine_status()["steps"] == 0, "its session to end", SECONDS)
@@ -279,10 +287,9 @@ def test_an_attempt_whose_engine_died_fails_and_the_next_one_succeeds(
         happens(slow, "v9 computes")
         processes = [engine.process, *engine.process.children(recursive=True)]
         engine.process.kill()
-        with pytest.raises(DriverFailed, match="exit code 1") as raised:
+        with driver_fails() as log:
             running.result(SECONDS)
-        assert "the JVM is gone" in raised.value.log.read_text()
-        raised.value.log.unlink()
+        assert "the JVM is gone" in log[0]
         wait_until(lambda: all(map(is_gone, processes)), "all of the engine to end", SECONDS)
     slow.runner.end_attempt(grant, AttemptIncomplete("its driver failed"), fence=True)
     with running_engine(folder):  # where the one that was killed has left its socket
@@ -311,9 +318,8 @@ def test_without_an_engine_the_attempt_fails_and_says_what_to_do(connection, mon
     count = DriverPipeline(TransactionRunner(global_count.topology, connection), None)
     count.emit(None)
     grant = count.begin(1)
-    with pytest.raises(DriverFailed, match="exit code 1") as raised:
+    with driver_fails():
         count.run_step(grant)
-    raised.value.log.unlink()
     error = count.runner.error_of(grant)
     assert isinstance(error, EngineUnavailable)
     assert str(tmp_path / "engine.sock") in error.what
@@ -346,10 +352,9 @@ def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(numbers
         happens(slow, "v7 computes")
         happens(other, "v8 computes")
         slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
-        with pytest.raises(DriverFailed, match="exit code 1") as raised:
+        with driver_fails() as log:
             running.result(SECONDS)
-        assert "attempt numbers 1:0 was ended" in raised.value.log.read_text()
-        raised.value.log.unlink()
+        assert "attempt numbers 1:0 was ended" in log[0]
         (Path(slow.code[0]).parent / "meeting" / "go on").touch()
         running_too.result(SECONDS)
 
