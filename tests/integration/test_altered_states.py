@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,6 @@ from tests.simulation.contents import BEST
 from tests.support.command_line import read, say
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import execute, rows
-from tests.support.python_driver import THIS_DRIVER
 from tests.support.runner import TransactionRunner
 
 TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
@@ -438,9 +438,12 @@ def test_a_driver_with_older_code_than_its_task_stages_nothing(connection, monke
     old.commit(1)
     new, _ = altered(connection, old, words(SUMS))
     grant = new.pipeline.begin(2)
-    monkeypatch.setattr(driver, "_this_driver", lambda *_: THIS_DRIVER)
+    monkeypatch.setattr(driver, "process_id", lambda _: 1)
+    spark: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(applicationId="application", uiWebUrl=None)
+    )
     with pytest.raises(StateDefinitionChanged, match="code is older"):
-        driver.process_with(cast(Any, None), connection, old.topology, grant, THE_STEP)
+        driver.process_with(spark, connection, old.topology, grant, THE_STEP)
 
 
 # --- the command line ----------------------------------------------------------------------------
