@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken, ReliabilityError, Terminal
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, parse_txids, with_noun
+from reliability_airflow.releases import AirflowFailException
 
 DRY_RUN = "dry_run"
 REFREEZE = "refreeze"

@@ -13,12 +13,13 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
+from reliability_airflow.releases import latest_version
 from reliability_airflow.schedule import timetable_of, zone_of_ticks
 from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 from reliability_airflow.tasks import CloseOperator, EmitOperator, SettleOperator, unanchored_task
 
 if TYPE_CHECKING:
-    from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+    from reliability_airflow.releases import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 MIN_ACTIVE_RUNS = 2
 #: More than the window, because runs that wait behind a blocked txid are active too.
@@ -92,7 +93,7 @@ def topology_dag(
         doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
         params=_params() | dag_arguments.pop("params", {}),
         # A replay must run the corrected code, not the run's original code.
-        rerun_with_latest_version=dag_arguments.pop("rerun_with_latest_version", True),
+        **latest_version(dag_arguments.pop("rerun_with_latest_version", None)),
         **dag_arguments,
     ) as dag:
         given = (default_args or {}).items()

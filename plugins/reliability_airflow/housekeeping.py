@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import DAG, BaseOperator, DagRunState
-from airflow.sdk.exceptions import AirflowException
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
 from reliability_airflow.alerts import AlertOperator, Channel, VerifyOperator
 from reliability_airflow.context import mapped_errors
+from reliability_airflow.releases import AirflowException
 from reliability_airflow.stats import tell_gauges
 
 if TYPE_CHECKING:

@@ -10,10 +10,13 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
-
 from reliability.core.errors import InvalidDefinition
 from reliability.core.schedule import Schedule
+from reliability_airflow.releases import (
+    CronDataIntervalTimetable,
+    DeltaDataIntervalTimetable,
+    part_of,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -41,14 +44,16 @@ def timetable_of(schedule: object, start_date: datetime | None) -> Any:
         return None
     if isinstance(schedule, timedelta) and _advances(schedule):
         return DeltaDataIntervalTimetable(schedule)
-    if isinstance(schedule, DeltaDataIntervalTimetable) and _advances(schedule.delta):
+    if isinstance(schedule, DeltaDataIntervalTimetable) and _advances(part_of(schedule, "delta")):
         return schedule
-    if isinstance(schedule, CronDataIntervalTimetable) and _has_ticks(schedule.expression):
+    if isinstance(schedule, CronDataIntervalTimetable) and _has_ticks(
+        part_of(schedule, "expression")
+    ):
         return schedule
     expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
     if not _has_ticks(expression):
         given = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
-        of = getattr(schedule, "expression", getattr(schedule, "delta", None))
+        of = part_of(schedule, "expression") or part_of(schedule, "delta")
         raise InvalidDefinition(
             f"a topology cannot have this schedule: {given}{'' if of is None else f' of {of!r}'}",
             remedy=_INTERVALS,
@@ -96,7 +101,7 @@ def zone_of_ticks(timetable: Any) -> str:
     """Return the time zone of a timetable's ticks; a period has the same in each."""
     if not isinstance(timetable, CronDataIntervalTimetable):
         return "UTC"
-    zone = timetable.timezone
+    zone = part_of(timetable, "timezone")
     return zone if isinstance(zone, str) else zone.name
 
 
@@ -112,7 +117,9 @@ def schedule_of(dag: DAG) -> Schedule:
 
 def _kind(timetable: Any) -> dict[str, Any]:
     if isinstance(timetable, CronDataIntervalTimetable):
-        return {"cron": timetable.expression, "time_zone": zone_of_ticks(timetable)}
-    if isinstance(timetable, DeltaDataIntervalTimetable) and isinstance(timetable.delta, timedelta):
-        return {"period": timetable.delta}
+        return {"cron": part_of(timetable, "expression"), "time_zone": zone_of_ticks(timetable)}
+    if isinstance(timetable, DeltaDataIntervalTimetable) and isinstance(
+        period := part_of(timetable, "delta"), timedelta
+    ):
+        return {"period": period}
     return {"not_evaluated": f"its schedule is a {type(timetable).__name__}"}

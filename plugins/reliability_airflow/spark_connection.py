@@ -13,11 +13,11 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.hook import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from reliability.core.errors import SparkConnectionMissing
 from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.launch import SparkSubmit
+from reliability_airflow.releases import AirflowNotFoundException
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.observability import stats
-
 from reliability.core.errors import ReliabilityError
+from reliability_airflow.releases import stats
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection, Row
@@ -29,7 +28,7 @@ PREFIX = "reliability"
 
 def is_on() -> bool:
     """Return whether Airflow is configured to send metrics anywhere."""
-    from airflow.sdk.configuration import conf
+    from airflow.configuration import conf
 
     options = ("statsd_on", "otel_on", "statsd_datadog_enabled")
     return any(conf.getboolean("metrics", name, fallback=False) for name in options)
@@ -93,24 +92,25 @@ class TopologyStats:
                 self._count("rows", row["rows"])
                 if row["seconds"] is not None:
                     took = timedelta(seconds=row["seconds"])
-                    self._tell(stats.timing, "commit_duration", took)
+                    self._tell("timing", "commit_duration", took)
 
     def gauges(self, figures: Row) -> None:
         """Tell where the topology stands: each column but its name; not what has no value yet."""
         for name, value in figures.items():
             if name != "topology" and value is not None:
-                self._tell(stats.gauge, name, value)
+                self._tell("gauge", name, value)
 
     def _count(self, name: str, count: int) -> None:
         if count:
-            self._tell(stats.incr, name, count)
+            self._tell("incr", name, count)
 
-    def _tell(self, function: Callable[..., None], name: str, value: Any) -> None:
+    def _tell(self, method: str, name: str, value: Any) -> None:
         with _never_failing():
             if not is_on():
                 return
-            from airflow.sdk.configuration import conf
+            from airflow.configuration import conf
 
+            function = getattr(stats(), method)
             function(f"{PREFIX}.{name}", value, tags={"topology": self.topology})
             if conf.getboolean("metrics", "legacy_names_on", fallback=True):
                 function(f"{PREFIX}.{name}.{self.topology}", value)

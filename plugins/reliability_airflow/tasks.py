@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
-from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
@@ -30,6 +29,7 @@ from reliability_airflow.context import (
     run_of,
     txids_to_replay,
 )
+from reliability_airflow.releases import AirflowSkipException
 from reliability_airflow.schedule import schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TaskEndedTrigger
 from reliability_airflow.waiting import WaitingOperator

@@ -561,6 +561,12 @@ class SparkNotSupported(
     """This Spark does not do what the accounting of rows relies on."""
 
 
+class AirflowNotSupported(
+    Terminal, remedy="install Airflow 3.1 or later, before 4.0; docs/deploy.md names those tried."
+):
+    """This package does not run in this Airflow."""
+
+
 class EvaluatedTwice(
     Terminal,
     remedy="evaluate it in the process function, before it sets rows aside: make all frames of "

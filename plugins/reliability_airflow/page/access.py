@@ -11,12 +11,8 @@ from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import (
-    GetUserDep,
-    auth_manager_from_app,
-    get_user,
-    requires_access_dag,
-)
+from airflow.api_fastapi.core_api import security
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 
 #: a request that changes something must have it: another site's form or image cannot set it
@@ -29,7 +25,8 @@ logged_in = Depends(get_user)
 
 def prepare(app: FastAPI) -> None:
     """Let Airflow's dependencies find its auth manager: a mounted application has none."""
-    app.dependency_overrides[auth_manager_from_app] = get_auth_manager
+    if from_app := getattr(security, "auth_manager_from_app", None):  # since 3.2
+        app.dependency_overrides[from_app] = get_auth_manager
 
 
 def readable_dags(user: GetUserDep) -> set[str]:

@@ -1,0 +1,91 @@
+"""What differs between the releases of Airflow that this package runs in: 3.1 to 3.3.
+
+Other modules take these names from here. What a release lacks is left out, and said in
+docs/airflow.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import airflow
+
+from reliability.core.errors import AirflowNotSupported
+
+OLDEST, BEFORE = (3, 1), (4, 0)
+
+
+def check_release(version: str) -> tuple[int, ...]:
+    """Return a release of Airflow as numbers, such as (3, 3).
+
+    :raises AirflowNotSupported: this package does not run in it
+    """
+    release = tuple(int(part) for part in version.split(".")[:2])
+    if not OLDEST <= release < BEFORE:
+        raise AirflowNotSupported(f"this is Airflow {version}")
+    return release
+
+
+RELEASE = check_release(airflow.__version__)
+
+if TYPE_CHECKING or RELEASE >= (3, 2):
+    from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+    )
+else:
+    from airflow.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+    )
+    from airflow.timetables.interval import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowSkipException",
+    "CronDataIntervalTimetable",
+    "DeltaDataIntervalTimetable",
+    "check_release",
+    "latest_version",
+    "part_of",
+    "stats",
+]
+
+
+def latest_version(given: bool | None, release: tuple[int, ...] = RELEASE) -> dict[str, Any]:
+    """Return what lets a cleared run of a DAG have its latest version.
+
+    Before 3.3 a DAG has no such argument: a run that is cleared keeps the code that it began with,
+    unless who clears it asks for the latest. The log of a replay names older code.
+
+    :param given: what the DAG's author has said
+    """
+    return {"rerun_with_latest_version": given is not False} if release >= (3, 3) else {}
+
+
+def part_of(timetable: object, name: str) -> Any:
+    """Return the `expression`, `timezone` or `delta` of a timetable; None if it has none.
+
+    The timetables of before 3.2 hide them.
+    """
+    return getattr(timetable, name, getattr(timetable, f"_{name}", None))
+
+
+def stats() -> Any:
+    """Return what has `incr`, `gauge` and `timing` of Airflow's metrics."""
+    if RELEASE >= (3, 3):
+        from airflow.sdk.observability import stats as functions
+
+        return functions
+    if RELEASE >= (3, 2):
+        from airflow.sdk.observability.stats import Stats
+    else:
+        from airflow.stats import Stats
+    return Stats

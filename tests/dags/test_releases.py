@@ -1,0 +1,41 @@
+"""What differs between the releases of Airflow (docs/airflow.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability.core.errors import AirflowNotSupported
+from reliability_airflow import releases
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "3.0.6", "4.0.0"])
+def test_another_airflow_is_refused_in_a_sentence(version):
+    with pytest.raises(AirflowNotSupported, match=f"this is Airflow {version}"):
+        releases.check_release(version)
+
+
+@pytest.mark.parametrize("version", ["3.1.8", "3.3.2", "3.4.0rc1"])
+def test_each_airflow_3_is_taken(version):
+    releases.check_release(version)
+
+
+def test_a_timetable_may_hide_what_it_is_made_of():
+    """Those of before Airflow 3.2 do, and every DAG with a schedule was an import error."""
+    from airflow.timetables.interval import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+
+    cron = CronDataIntervalTimetable("0 2 * * *", timezone="Europe/Berlin")
+    assert releases.part_of(cron, "expression") == "0 2 * * *"
+    assert releases.part_of(cron, "timezone").name == "Europe/Berlin"
+    assert releases.part_of(cron, "delta") is None
+    assert releases.part_of(DeltaDataIntervalTimetable(3), "delta") == 3
+
+
+def test_a_dag_is_asked_for_its_latest_version_where_it_can_be():
+    latest = {"rerun_with_latest_version": True}
+    assert releases.latest_version(None, (3, 3)) == latest
+    assert releases.latest_version(False, (3, 3)) == {"rerun_with_latest_version": False}
+    assert releases.latest_version(None, (3, 2)) == {}
+
+
+def test_metrics_are_told_to_what_the_release_has():
+    assert all(hasattr(releases.stats(), name) for name in ("incr", "gauge", "timing"))
