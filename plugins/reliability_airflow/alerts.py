@@ -9,10 +9,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseNotifier, BaseOperator
+from airflow.sdk import BaseNotifier
 
 from reliability.core.errors import InvalidDefinition, ReliabilityError
-from reliability_airflow.context import mapped_errors
+from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Channel = BaseNotifier | Callable[["Alert"], object]
 
 
-class AlertOperator(BaseOperator):
+class AlertOperator(WaitingOperator):
     """Look at every topology, and tell the channels what begins and what is over.
 
     :param channels: notifiers, whose templates and `context` have `alert`; or functions of an Alert
@@ -55,7 +55,7 @@ class AlertOperator(BaseOperator):
         names = channel_names([_name_of(channel) for channel in self.channels])
         tellers = (partial(_tell, channel, context) for channel in self.channels)
         channels = dict(zip(names, tellers, strict=True))
-        with mapped_errors(), open_ledger("alerts") as connection:
+        with self.waiting_for_ledger(login_only=True), open_ledger("alerts") as connection:
             look = partial(record_conditions, connection, lag_over=self.lag_over)
             failed = _of_each(topologies(connection), look)
             tell(connection, channels)
@@ -63,7 +63,7 @@ class AlertOperator(BaseOperator):
                 raise failed
 
 
-class VerifyOperator(BaseOperator):
+class VerifyOperator(WaitingOperator):
     """Compare the tables of every topology with their contributions, and record the result."""
 
     def execute(self, context: Context) -> None:
@@ -76,7 +76,7 @@ class VerifyOperator(BaseOperator):
         from reliability.transaction.maintain.sweep import topologies
         from reliability.transaction.topology.databases import open_ledger
 
-        with mapped_errors(), open_ledger("verify") as connection:
+        with self.waiting_for_ledger(login_only=True), open_ledger("verify") as connection:
 
             def verify_one(topology: str) -> None:
                 record_verified(connection, topology, verify(connection, topology))

@@ -12,14 +12,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, BaseOperator, DagRunState
+from airflow.sdk import DAG, DagRunState
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
 from reliability_airflow.alerts import AlertOperator, Channel, VerifyOperator
-from reliability_airflow.context import mapped_errors
 from reliability_airflow.releases import AirflowException
 from reliability_airflow.stats import tell_gauges
+from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -87,7 +87,7 @@ def verification_dag(every: timedelta = timedelta(days=1)) -> DAG:
     return dag
 
 
-class SweepOperator(BaseOperator):
+class SweepOperator(WaitingOperator):
     """Run `reliability sweep` with this task's Python; PATH may have none, or another one."""
 
     @cached_property
@@ -98,6 +98,8 @@ class SweepOperator(BaseOperator):
         """Run it as a separate process that can be ended, with its output in the task's log."""
         ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
         if ended.exit_code:
+            with self.waiting_for_ledger(login_only=True):
+                _ask("gauges")  # raises what every session meets
             raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
         tell_gauges(partial(_ask, "gauges"))
 
@@ -106,12 +108,12 @@ class SweepOperator(BaseOperator):
         self._process.send_sigterm()  # type: ignore[no-untyped-call]
 
 
-class ReconcileOperator(BaseOperator):
+class ReconcileOperator(WaitingOperator):
     """Compare the runs that are not done in the ledger with their states in Airflow (G9)."""
 
     def execute(self, context: Context) -> None:
         """Fail if Airflow shows success for one; `reliability reconcile` checks all runs."""
-        with mapped_errors():
+        with self.waiting_for_ledger(login_only=True):
             runs = _ask("runs_without_their_txids")
             marked = [run for run in runs if _is_success(context, run["dag_id"], run["run_id"])]
             if marked:

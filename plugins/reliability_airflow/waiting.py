@@ -54,7 +54,9 @@ class WaitingOperator(BaseOperator):
         return {what: since or now.isoformat()}
 
     @contextmanager
-    def waiting_for_ledger(self, topology: str, txid: int | None = None) -> Iterator[None]:
+    def waiting_for_ledger(
+        self, topology: str = "", txid: int | None = None, *, login_only: bool = False
+    ) -> Iterator[None]:
         """Leave the worker slot while the ledger cannot be asked; map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
@@ -62,11 +64,14 @@ class WaitingOperator(BaseOperator):
         credentials: the next try reads them again.
 
         Errors are about the topology and the txid.
+
+        :param login_only: do not wait for a ledger that is away
         """
+        waited_for = (LedgerRefusedLogin,) if login_only else NOT_ANSWERING
         with mapped_errors(topology, txid):
             try:
                 yield
-            except NOT_ANSWERING as error:
+            except waited_for as error:
                 if isinstance(error, LedgerRefusedLogin):
                     kwargs = self._carried_login(error)
                     until = f"for {LOGIN_PATIENCE_SECONDS // 60} minutes for one that is accepted"

@@ -347,6 +347,18 @@ def test_a_topology_dag_inside_a_task_group_is_refused(airflow_home):
         topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
 
 
+def test_a_topology_dag_inside_a_dag_is_a_dag_of_its_own(airflow_home):
+    from airflow.sdk import DAG
+
+    from reliability_airflow import topology_dag
+
+    with DAG("outer") as outer:
+        dag = topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
+    assert dag.dag_id == "global_count"
+    assert not outer.tasks
+    assert dag.has_task("settle")
+
+
 # --- next in line --------------------------------------------------------------------------------
 
 

@@ -42,7 +42,8 @@ def service(tmp_path):
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kept):
+@pytest.mark.parametrize("is_folder_gone", [False, True])
+def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kept, is_folder_gone):
     demo = subprocess.Popen(
         [sys.executable, "-c", DEMO.format(root=str(ROOT), state=str(tmp_path))],
         cwd=ROOT,
@@ -54,6 +55,8 @@ def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kep
     assert demo.stdout is not None
     guard = int(demo.stdout.readline())
     assert [process.pid for process in marked(str(tmp_path))] == [service.pid]
+    if is_folder_gone:
+        tmp_path.rmdir()
     if is_kept:
         demo.communicate("keep\n", timeout=60)
     else:

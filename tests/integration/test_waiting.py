@@ -515,8 +515,23 @@ def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, connection):
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
 
 
+@pytest.mark.parametrize("name", ["sweep", "reconcile", "alert", "verify"])
+def test_housekeeping_waits_for_credentials_that_are_renewed(
+    emitted, airflow_home, renew_password, name
+):
+    """S5: it was red at once, and a daily verification lost a day."""
+    from reliability_airflow import housekeeping_dag, verification_dag
+
+    tasks: Any = housekeeping_dag(alerts=[print]).task_dict | verification_dag().task_dict
+    left = leaves(tasks[name].execute, {})
+    assert set(left.kwargs) == {"login"}
+
+
 def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", AWAY)
+    with pytest.raises(Exception, match="LEDGER_UNAVAILABLE"):
+        sweep_task.execute({})
+    monkeypatch.setattr("reliability_airflow.housekeeping._ask", lambda statement: [])
     with pytest.raises(Exception, match="exit code 1"):
         sweep_task.execute({})
 
