@@ -32,7 +32,7 @@ def housekeeping_dag(
 ) -> DAG:
     """Make the DAG `reliability_housekeeping`.
 
-    :param alerts: whom to tell when something begins that a person should see to, and when it is
+    :param alerts: whom to tell when something begins that a person should act on, and when it is
         over: notifiers of airflow.sdk or of a provider, whose templates have `alert`, or functions
         of a `reliability.core.alert.Alert`
     :param lag_over: tell when an interval has lacked a commit for longer; None for never

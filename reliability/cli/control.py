@@ -198,7 +198,7 @@ def drop(
         drop_topology(connection, topology)
     line = (
         f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
-        f"start anew, delete its runs in Airflow: airflow dags delete {topology} --yes"
+        f"start again, delete its runs in Airflow: airflow dags delete {topology} --yes"
     )
     answer({"topology": topology, **plain(going)}, [Line(line)], as_json=as_json)
 

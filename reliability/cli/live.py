@@ -1,4 +1,4 @@
-"""A view on a terminal that is read anew every few seconds, until Ctrl-C."""
+"""A view on a terminal that is read again every few seconds, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def follow(
     as_json: bool = False,
     otherwise: str = "without --watch it is printed once",
 ) -> None:
-    """Show a page, and read it anew every so many seconds; the last one stays on the terminal.
+    """Show a page, and read it again every so many seconds; the last one stays on the terminal.
 
     While the ledger does not answer, the page stays as it is, with a line that says so.
     """
@@ -73,5 +73,5 @@ def follow(
 def _head(seconds: float, trouble: str) -> Line:
     now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     if trouble:
-        return Line(f"{now}, failed to read it anew: {trouble}", ["failed"])
-    return Line(f"{now}, anew every {seconds:g} s; Ctrl-C ends", style=ASIDE)
+        return Line(f"{now}, failed to read it again: {trouble}", ["failed"])
+    return Line(f"{now}, again every {seconds:g} s; Ctrl-C ends", style=ASIDE)

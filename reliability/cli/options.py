@@ -46,7 +46,7 @@ Watch = Annotated[
         WATCH,
         metavar="[SECONDS]",
         min=0.1,
-        help=f"On a terminal, show it anew every so many seconds ({WATCH_SECONDS}), until Ctrl-C.",
+        help=f"On a terminal, show it again every so many seconds ({WATCH_SECONDS}), until Ctrl-C.",
     ),
 ]
 Module = Annotated[

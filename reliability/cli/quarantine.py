@@ -52,7 +52,7 @@ class QuarantineAction(str, Enum):
     "reliability quarantine export shop 3 --file rows.jsonl",
     "reliability quarantine replay shop --file rows.jsonl --reason 'prices confirmed' --dry-run",
     "reliability quarantine replay shop --file rows.jsonl --reason 'prices confirmed'",
-    "reliability quarantine forget shop 3 --reason 'the supplier delivers the file anew'",
+    "reliability quarantine forget shop 3 --reason 'the supplier delivers the file again'",
 )
 def quarantine(
     action: Annotated[QuarantineAction, typer.Argument(help="What to do.")],

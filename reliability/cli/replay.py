@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     "reliability replay shop 3..5 --dry-run --diff rows.parquet",
     "reliability replay shop 3,7 --reason 'the price of May was net'",
     "reliability replay shop 3 --refreeze --dry-run",
-    "reliability replay shop 3 --refreeze --reason 'the file was delivered anew'",
+    "reliability replay shop 3 --refreeze --reason 'the file was delivered again'",
     "reliability replay shop --interval 2013-05 --reason 'the price of May was net'",
-    "reliability replay shop --file 2013-05.csv --refreeze --reason 'it was delivered anew'",
+    "reliability replay shop --file 2013-05.csv --refreeze --reason 'it was delivered again'",
 )
 def replay(
     topology: options.Topology,

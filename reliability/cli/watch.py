@@ -28,7 +28,7 @@ COMMITS = 5  # that are listed
 def watch(
     topology: options.OneOrAll = "",
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="How often to read it anew.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="How often to read it again.")
     ] = options.WATCH_SECONDS,
     once: Annotated[
         bool, typer.Option("--once", help="Print it once, on a terminal or not.")

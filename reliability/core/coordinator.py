@@ -299,7 +299,7 @@ class DryRun:
 class Wait:
     """Wait without holding a worker slot; as a text, it goes on after "waits".
 
-    :param blocked: the txid that a person must see to, None if the wait ends by itself
+    :param blocked: the txid that a person must act on, None if the wait ends by itself
     """
 
     reason: WaitReason
@@ -466,7 +466,7 @@ def _place(snapshot: Snapshot) -> WaitReason:
 
 
 def _wait(snapshot: Snapshot, request: Request, reason: WaitReason) -> Action:
-    """Wait, and name the txid that a person must see to (E2).
+    """Wait, and name the txid that a person must act on (E2).
 
     A run that waits for what it gave up itself would never end and never turn red.
     """

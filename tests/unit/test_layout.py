@@ -120,9 +120,9 @@ def test_a_view_outlives_an_outage_and_says_what_it_hides(screen, monkeypatch):
     monkeypatch.setattr("reliability.cli.live.time.sleep", sleep)
     live.follow(page, 7)
     said = re.sub(r"\x1b\[[\d;]*m", "", screen.file.getvalue())
-    assert "failed to read it anew:" in said
+    assert "failed to read it again:" in said
     assert "[LEDGER_UNAVAILABLE]" in said
-    assert "anew every 7 s" in said
+    assert "again every 7 s" in said
     assert "13 more lines" in said
     assert said.rpartition("\x1b[?1049l")[2].splitlines()[0] == "page 3"
 

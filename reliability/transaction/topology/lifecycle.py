@@ -164,7 +164,7 @@ def _differs(connection: LedgerConnection, topology: Topology) -> bool:
 def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list[StateTables]:
     """Return the recorded states that the code no longer has, or whose tables are not as it says.
 
-    A table that a person has dropped or altered is made anew, too.
+    A table that a person has dropped or altered is made again, too.
     """
     wanted = {s.name: s.digest() for s in topology.states if s.database == database}
     return [
@@ -181,7 +181,7 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
         if dependents := dependents_of(tx, tables):
             raise StateDefinitionChanged(
                 f"state {tables.state.name} of {topology.name} has changed before its first "
-                f"commit, and its table {tables.target_name} cannot be made anew: "
+                f"commit, and its table {tables.target_name} cannot be made again: "
                 f"{', '.join(dependents)} depends on it",
                 remedy="drop what depends on the table and create it again afterwards, or restore "
                 "the old definition.",
