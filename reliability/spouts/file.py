@@ -40,12 +40,12 @@ from reliability.core.spout import (
 from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting_columns import METADATA, with_tuple_ids
 from reliability.spark.frames.jvm import hide
+from reliability.spouts.changed_files import changes_of
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_format import FileFormat
 from reliability.spouts.file_item import FileItem, datasets_of_files, joined, ordinals
 from reliability.spouts.file_names import check_name, identity_of_file, is_utf8, locate, names_of
-from reliability.spouts.filesystem import Stat, find_files, stat
-from reliability.spouts.footer import read_file
+from reliability.spouts.filesystem import find_files, stat
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.parquet_frame import parquet_frame, schema_of_any_file
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
@@ -202,7 +202,7 @@ class FileSpout(Spout):
     def verify(self, meta: BatchMeta) -> None:
         for item in only(FileItem, meta.items):
             try:
-                changes = ", ".join(_changes(item))
+                changes = ", ".join(changes_of(item))
             except (SourceUnreadable, FileRefused, OSError) as error:
                 raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
             if changes:
@@ -288,15 +288,3 @@ def _new_pieces(pieces: Sequence[FileItem], known: Sequence[tuple[int, int]]) ->
         elif not covers(known, *rows):
             raise SourceChanged(f"{piece.path} was emitted in part, and has other row groups now")
     return new
-
-
-def _changes(item: FileItem) -> list[str]:
-    """Say what of a file is not as it was when it was emitted."""
-    compared = ["size", "mtime_ns", "etag"]
-    if item.is_text:
-        now: Stat | FileItem = stat(item.path)
-    else:  # if the footer is the same, so are the row groups
-        now = read_file(item.path)
-        compared += ["rows", "footer_digest"] if item.is_whole else ["footer_digest"]
-    values = [(name, getattr(item, name), getattr(now, name)) for name in compared]
-    return [f"{name} {old} is now {new}" for name, old, new in values if old != new]

@@ -6,15 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from reliability.core.request import (
-    Contact,
-    Request,
-    RequestKind,
-    RequestStatus,
-    TaskTry,
-    judge_contact,
-    kind_of_new_request,
-)
+from reliability.core.clear_or_retry import Contact, judge_contact, kind_of_new_request
+from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 
 S = RequestStatus
 KEEP, OPEN_NEXT, REOPEN = Contact.KEEP, Contact.OPEN_NEXT, Contact.REOPEN

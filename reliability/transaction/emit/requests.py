@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reliability.core.clear_or_retry import Contact, judge_contact, kind_of_new_request
 from reliability.core.errors import (
     NoRequest,
     NothingToReplay,
     ReliabilityError,
     RunUnsatisfied,
 )
-from reliability.core.request import (
-    Contact,
-    Request,
-    RequestKind,
-    RequestStatus,
-    TaskTry,
-    judge_contact,
-    kind_of_new_request,
-)
+from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.statement_key import StatementKey, TxidKey
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection

@@ -85,7 +85,7 @@ def _second_deliveries(
     items: Sequence[SourceItem],
 ) -> Mapping[str, str]:
     """Return which new items of an interval look like one of it that has counted."""
-    from reliability.spouts.redelivered import second_deliveries
+    from reliability.spouts.changed_files import second_deliveries
 
     if interval is None:  # it would be compared with everything that was ever read
         return {}
@@ -152,7 +152,7 @@ def changed_intervals(topology: str, batches: Batches) -> Iterator[IntervalRepor
 
     :raises OSError: the source cannot be read
     """
-    from reliability.spouts.redelivered import changed_since
+    from reliability.spouts.changed_files import changed_since
 
     changed = dict(changed_since(item for _, meta in batches.values() for item in meta.items))
     reasons = (

@@ -1,4 +1,4 @@
-"""Files that were delivered again: where a committed one lies, or under another name."""
+"""How a changed source file is found: at a seal, after a commit, and under another name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 from reliability.core.spout import SourceItem
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.filesystem import stat
+from reliability.spouts.filesystem import Stat, stat
+from reliability.spouts.footer import read_file
 
 _AT_ONCE = 16  # an object store answers each question after some milliseconds
+
+
+def changes_of(item: FileItem) -> list[str]:
+    """Say what of a file is not as it was when it was emitted."""
+    compared = ["size", "mtime_ns", "etag"]
+    if item.is_text:
+        now: Stat | FileItem = stat(item.path)
+    else:  # if the footer is the same, so are the row groups
+        now = read_file(item.path)
+        compared += ["rows", "footer_digest"] if item.is_whole else ["footer_digest"]
+    values = [(name, getattr(item, name), getattr(now, name)) for name in compared]
+    return [f"{name} {old} is now {new}" for name, old, new in values if old != new]
 
 
 def changed_since(items: Iterable[SourceItem]) -> Iterator[tuple[str, str]]:
