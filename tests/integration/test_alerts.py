@@ -13,10 +13,11 @@ from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.alerts import record_conditions, tell
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
-from tests.replay.shop import Shop, made
+from tests.replay.shop import made
 from tests.support.command_line import say
 from tests.support.fix_page import shop_named
 from tests.support.fix_postgres import execute, rows
+from tests.support.fix_shop import shop_with
 
 HOUR = timedelta(hours=1)
 
@@ -37,18 +38,7 @@ class Channel:
         self.told.append((alert.kind.value, "over" if alert.is_over else "begins"))
 
 
-@pytest.fixture
-def origin(shop_databases):
-    return shop_databases(2)
-
-
-@pytest.fixture
-def shop(connection, monkeypatch):
-    """Two txids have committed, the third is emitted."""
-    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    shop = Shop(connection).with_first(2)
-    shop.deliver(made(3))
-    return shop
+origin, shop = shop_with(2, 3)
 
 
 @pytest.fixture

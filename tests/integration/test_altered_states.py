@@ -331,11 +331,7 @@ def test_states_of_another_database_are_refused(new_world):
     world = new_world(databases=2)
     world.work("A", 1, "process")
     world.work("A", 1, "commit")
-    topology = world.runner.topology
-    best = world.states[BEST]
-    best = replace(best, values={**best.values, "also": Count()})
-    others = [state for state in topology.states if state.name != BEST]
-    changed = replace(topology, states=[*others, best], process=None)
+    changed = world.with_another_value(BEST)
     with pytest.raises(AlterNotPossible, match="only states in the ledger's database"):
         alter(world.connection, changed, WHY)
 

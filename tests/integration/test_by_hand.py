@@ -13,8 +13,9 @@ from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
-from tests.replay.shop import Shop, made
+from tests.replay.shop import Shop, committed, made
 from tests.support.fix_postgres import execute
+from tests.support.fix_shop import shop_with
 
 WRONG = (
     "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a';"
@@ -22,22 +23,7 @@ WRONG = (
     "INSERT INTO public.recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
 )
 
-
-@pytest.fixture
-def origin(shop_databases, template, request):
-    return shop_databases(3) if "shop" in request.fixturenames else template
-
-
-@pytest.fixture
-def shop(connection):
-    """Three txids, committed."""
-    return Shop(connection).with_first(3)
-
-
-def committed(connection, **parameters):
-    shop = Shop(connection, **parameters)
-    shop.commit(made(1), made(2), made(3))
-    return shop
+origin, shop = shop_with(3)
 
 
 def of(differences, state):

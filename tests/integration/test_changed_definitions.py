@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import Count, OpaqueState, State
+from reliability import OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
 from tests.simulation.contents import BEST
 from tests.simulation.source import MONTHS
@@ -111,11 +109,7 @@ def test_states_of_another_database_are_made_anew_there(new_world):
     """C10: what is live in a participant is fenced there, too."""
     world = new_world(databases=2)
     world.work("A", 1, "process")
-    topology = world.runner.topology
-    best = world.states[BEST]
-    best = replace(best, values={**best.values, "also": Count()})
-    others = [state for state in topology.states if state.name != BEST]
-    changed = replace(topology, states=[*others, best], process=None)
+    changed = world.with_another_value(BEST)
     runner = TransactionRunner(changed, world.connection, world.runner.leases)
     assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
     asked = SQL("SELECT status FROM reliability.attempt WHERE topology = %(topology)s")

@@ -20,25 +20,10 @@ from reliability.core.errors import (
 from reliability.core.spout import SpoutKind
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
-from tests.replay.shop import Shop, made
+from tests.replay.shop import Shop, committed, made
+from tests.support.fix_shop import shop_with
 
-
-@pytest.fixture
-def origin(shop_databases, template, request):
-    return shop_databases(3) if "shop" in request.fixturenames else template
-
-
-@pytest.fixture
-def shop(connection):
-    """Three txids, committed."""
-    return Shop(connection).with_first(3)
-
-
-def committed(connection, *batches, **parameters):
-    shop = Shop(connection, **parameters)
-    for txid in shop.deliver(*(batches or (made(1), made(2), made(3)))):
-        shop.transact(txid)
-    return shop
+origin, shop = shop_with(3)
 
 
 def statuses(shop, txid):
@@ -138,10 +123,7 @@ def test_a_rollback_sets_each_rows_txid_back_so_that_the_next_commit_finds_it_ol
     before = shop.tables()
     roll_back(connection, "shop", 1, "back")
     release(connection, "shop")
-    for txid in (2, 3):
-        shop.clear(txid)
-    for txid in (2, 3):
-        shop.transact(txid)
+    shop.do_again(2, 3)
     assert shop.tables() == before
 
 
@@ -190,10 +172,7 @@ def test_in_two_databases_all_states_are_rolled_back_or_none(connection, elsewhe
     assert {str(one) for one in done.differences} == {str(one) for one in told.differences}
     assert len(done.differences) == len(shop.topology.states)
     release(connection, "shop")
-    for txid in (2, 3):
-        shop.clear(txid)
-    for txid in (2, 3):
-        shop.transact(txid)
+    shop.do_again(2, 3)
     assert shop.tables() == before
 
 

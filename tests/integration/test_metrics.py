@@ -15,21 +15,11 @@ from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.lifecycle import pause
-from tests.replay.shop import ROW_LENGTH, Shop, made
+from tests.replay.shop import ROW_LENGTH, made
 from tests.support.fix_postgres import admin_session, execute, rows, run_as_admin
+from tests.support.fix_shop import shop_with
 
-
-@pytest.fixture
-def origin(shop_databases):
-    return shop_databases(2)
-
-
-@pytest.fixture
-def shop(connection):
-    """Two txids have committed, the third is emitted."""
-    shop = Shop(connection).with_first(2)
-    shop.deliver(made(3))
-    return shop
+origin, shop = shop_with(2, 3)
 
 
 def metrics(connection, topology="shop"):

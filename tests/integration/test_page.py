@@ -17,6 +17,7 @@ from tests.replay.shop import made
 from tests.support.command_line import say
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
 from tests.support.fix_postgres import database_of, execute, new_database, new_session
+from tests.support.fix_shop import shop_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 FROM_THE_PAGE = {"X-Reliability": "page"}
@@ -41,17 +42,8 @@ def new_shop(connection):
     return shop_named(connection, "shop")
 
 
-@pytest.fixture
-def origin(shop_databases, template, request):
-    return shop_databases(3, new_shop) if "shop" in request.fixturenames else template
-
-
-@pytest.fixture
-def shop(connection):
-    """Five txids of a topology, three of which have committed; the test has them for itself."""
-    shop = new_shop(connection).with_first(3)
-    shop.deliver(made(4), made(5))
-    return shop
+# Five txids of a topology, three of which have committed; the test has them for itself.
+origin, shop = shop_with(3, 4, 5, make=new_shop)
 
 
 def at(topology, path=""):
@@ -683,9 +675,7 @@ def test_roll_back_and_release(client, shop):
     assert "No txid was held." in change(client, "release")
     assert "Clear…" in read(client, at("shop"))
     assert "No run works on 2..5." in change(client, "undone")
-    for txid in (2, 3):
-        shop.clear(txid)
-        shop.transact(txid)
+    shop.do_again(2, 3)
     assert shop.tables() == before
 
 

@@ -221,28 +221,35 @@ def test_a_driver_that_starts_when_its_attempt_is_fenced_adds_nothing(numbers, c
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
 
 
+@contextmanager
+def one_of_two_is_fenced(slow, computes, other, also_computes):
+    """Let somebody end an attempt while another computes; that one ends behind the block."""
+    slow.emit(None)
+    grant, grant_of_other = slow.begin(1), other.begin(2)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(slow.run_step, grant)
+        running_too = pool.submit(other.run_step, grant_of_other)
+        happens(slow, computes)
+        happens(other, also_computes)
+        slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+        yield running, grant_of_other
+        (Path(slow.code[0]).parent / "meeting" / "go on").touch()
+        running_too.result(SECONDS)
+
+
 @in_both_engines
 def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connection):
     """A7: the warm engine's JVM belongs to all steps."""
     fenced = threading.Event()
     slow, other = numbers(9), numbers(1, computes_after=("go on",))
     slow.is_wanted = lambda: not fenced.is_set()
-    slow.emit(None)
-    grant, grant_of_other = slow.begin(1), other.begin(2)
-    with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(slow.run_step, grant)
-        running_too = pool.submit(other.run_step, grant_of_other)
-        happens(slow, "v9 computes")
-        happens(other, "v1 computes")
-        slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+    with one_of_two_is_fenced(slow, "v9 computes", other, "v1 computes") as (running, grant):
         fenced.set()
         with driver_fails("its attempt was ended"):
             running.result(SECONDS)
         if slow.engine == WARM:
             wait_until(lambda: engine_status()["steps"] == 1, "the fenced step to end", SECONDS)
-        (Path(slow.code[0]).parent / "meeting" / "go on").touch()
-        running_too.result(SECONDS)
-    other.seal(grant_of_other)
+    other.seal(grant)
     numbers(1).transact(1)
     other.transact(2)
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST + SECOND,)]
@@ -344,19 +351,10 @@ def test_an_engine_of_another_release_is_refused():
 def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(numbers):
     """A7: nobody may be there to end it, and cancelAllJobs would be everybody's."""
     slow, other = numbers(7), numbers(8, computes_after=("go on",))
-    slow.emit(None)
-    grant, grant_of_other = slow.begin(1), other.begin(2)
-    with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(slow.run_step, grant)
-        running_too = pool.submit(other.run_step, grant_of_other)
-        happens(slow, "v7 computes")
-        happens(other, "v8 computes")
-        slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+    with one_of_two_is_fenced(slow, "v7 computes", other, "v8 computes") as (running, _):
         with driver_fails() as log:
             running.result(SECONDS)
         assert "attempt numbers 1:0 was ended" in log[0]
-        (Path(slow.code[0]).parent / "meeting" / "go on").touch()
-        running_too.result(SECONDS)
 
 
 @pytest.mark.slow

@@ -310,6 +310,12 @@ class Shop:
         self.clear(txid)
         return self.transact(txid)
 
+    def do_again(self, *txids: int) -> None:
+        """A person clears txids that were released, and they commit."""
+        self.clear(*txids)
+        for txid in txids:
+            self.transact(txid)
+
     def dry_run(self, txid: int, *, as_refrozen: bool = False) -> list[Difference]:
         self.clear(txid)
         return self.transact(txid, is_dry_run=True, as_refrozen=as_refrozen)
@@ -360,6 +366,15 @@ class Shop:
             tx.queue(SQL("SET LOCAL search_path = public"))
             found = tx.all(SQL(statement), topology=self.name, **parameters)
         return [tuple(row.values()) for row in found]
+
+
+def committed(
+    connection: LedgerConnection, *batches: list[dict[str, Any]], **parameters: Any
+) -> Shop:
+    """Return a shop in which these batches have committed, by default the first three."""
+    shop = Shop(connection, **parameters)
+    shop.commit(*(batches or (made(1), made(2), made(3))))
+    return shop
 
 
 @dataclass

@@ -20,18 +20,11 @@ from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.source import committed_batches
-from tests.replay.shop import Shop, made
+from tests.replay.shop import made
 from tests.support.fix_pipeline import write_parquet
+from tests.support.fix_shop import shop_with
 
-
-@pytest.fixture
-def origin(shop_databases):
-    return shop_databases(3)
-
-
-@pytest.fixture
-def shop(connection):
-    return Shop(connection).with_first(3)
+origin, shop = shop_with(3)
 
 
 def exchange(shop, txid, rows):

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from psycopg2.sql import SQL, Composed, Identifier
 
+from reliability import Count, Topology
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction
 from reliability.core.coordinator import Action, Begin, Snapshot, Submit, Wait
@@ -116,6 +117,16 @@ class World(Unattended):
         self.restart()
         self._start()
         self.look()
+
+    def with_another_value(self, name: str) -> Topology:
+        """Return the topology of newer code, in which a state also counts its rows."""
+        changed = [
+            replace(state, values={**state.values, "also": Count()})
+            if state.name == name
+            else state
+            for state in self.runner.topology.states
+        ]
+        return replace(self.runner.topology, states=changed, process=None)
 
     def _start(self) -> None:
         self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), max_batches=1000)

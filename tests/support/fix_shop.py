@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
-from tests.replay.shop import Shop
+from tests.replay.shop import Shop, made
 from tests.support.fix_postgres import database_of, new_database
 from tests.support.pool import close_idle_sessions
 
@@ -41,3 +42,27 @@ def shop_databases(template) -> Iterator[Callable[..., str]]:
             return made[txids, make, min_rows]
 
         yield database
+
+
+def shop_with(
+    txids: int, *delivered: int, make: Callable[[LedgerConnection], Shop] = Shop
+) -> tuple[Any, Any]:
+    """Return the fixtures `origin` and `shop` of a module: so many txids have committed.
+
+    :param delivered: the batches that are emitted beyond them, as `made` numbers them
+    """
+
+    @pytest.fixture
+    def origin(
+        shop_databases: Callable[..., str], template: str, request: pytest.FixtureRequest
+    ) -> str:
+        return shop_databases(txids, make) if "shop" in request.fixturenames else template
+
+    @pytest.fixture
+    def shop(connection: LedgerConnection) -> Shop:
+        one = make(connection).with_first(txids)
+        if delivered:
+            one.deliver(*map(made, delivered))
+        return one
+
+    return origin, shop
