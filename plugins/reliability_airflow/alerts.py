@@ -50,12 +50,11 @@ class AlertOperator(WaitingOperator):
         """
         from reliability.transaction.inspect.alerts import channel_names, record_conditions, tell
         from reliability.transaction.maintain.sweep import topologies
-        from reliability.transaction.topology.databases import open_ledger
 
         names = channel_names([_name_of(channel) for channel in self.channels])
         tellers = (partial(_tell, channel, context) for channel in self.channels)
         channels = dict(zip(names, tellers, strict=True))
-        with self.waiting_for_ledger(login_only=True), open_ledger("alerts") as connection:
+        with self.ledger("alerts", login_only=True) as connection:
             look = partial(record_conditions, connection, lag_over=self.lag_over)
             failed = _of_each(topologies(connection), look)
             tell(connection, channels)
@@ -74,9 +73,8 @@ class VerifyOperator(WaitingOperator):
         """
         from reliability.transaction.inspect.verify import record_verified, verify
         from reliability.transaction.maintain.sweep import topologies
-        from reliability.transaction.topology.databases import open_ledger
 
-        with self.waiting_for_ledger(login_only=True), open_ledger("verify") as connection:
+        with self.ledger("verify", login_only=True) as connection:
 
             def verify_one(topology: str) -> None:
                 record_verified(connection, topology, verify(connection, topology))

@@ -92,13 +92,12 @@ class TransactionOperator(WaitingOperator):
         from reliability.transaction.maintain.sweep import sweep
         from reliability.transaction.process.begin import TransactionTask
         from reliability.transaction.run import run_transaction
-        from reliability.transaction.topology.databases import open_ledger
 
         topology, txid, who = self.topology, int(self.txid), contact_of(context)
         work = topology.work(who.task, self.step)
         purpose = f"{topology.name} {work.goal.value} {txid}"
         stats = TopologyStats(topology.name)
-        with self.waiting_for_ledger(topology.name, txid), open_ledger(purpose) as connection:
+        with self.ledger(purpose, topology.name, txid) as connection:
             stats.swept(connection, sweep(connection, topology.name))
             request = contact(connection, topology.name, txid, who)
             task = TransactionTask(

@@ -71,11 +71,10 @@ class EmitOperator(WaitingOperator):
         from airflow.configuration import conf
 
         from reliability.transaction.emit.emission import emit
-        from reliability.transaction.topology.databases import open_ledger
 
         try:
             name = self.topology.name
-            with self.waiting_for_ledger(topology=name), open_ledger(f"{name} emit") as connection:
+            with self.ledger(f"{name} emit", name) as connection:
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
                 elif self.topology.spout.timed and txids_to_replay(context) is None:
@@ -168,13 +167,9 @@ class CloseOperator(WaitingOperator):
 
     def _close(self, context: Context) -> None:
         from reliability.transaction.emit.requests import close
-        from reliability.transaction.topology.databases import open_ledger
 
         name, txid = self.topology.name, int(self.txid)
-        with (
-            self.waiting_for_ledger(topology=name, txid=txid),
-            open_ledger(f"{name} close") as connection,
-        ):
+        with self.ledger(f"{name} close", name, txid) as connection:
             close(connection, name, txid, run_of(context), "its tasks ended without it")
 
 
@@ -198,10 +193,9 @@ class SettleOperator(WaitingOperator):
         :returns: the txids that the run has committed; none if it was a dry run
         """
         from reliability.transaction.emit.requests import settle
-        from reliability.transaction.topology.databases import open_ledger
 
         name, run = self.topology.name, run_of(context)
-        with self.waiting_for_ledger(topology=name), open_ledger(f"{name} settle") as connection:
+        with self.ledger(f"{name} settle", name) as connection:
             try:
                 committed = settle(connection, name, run, [int(txid) for txid in self.txids or []])
             except RunUnsatisfied as error:

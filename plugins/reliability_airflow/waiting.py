@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from reliability.core.errors import LOGIN_PATIENCE_SECONDS, NOT_ANSWERING, LedgerRefusedLogin
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import LedgerConnection
 
 LOGIN_PATIENCE = timedelta(seconds=LOGIN_PATIENCE_SECONDS)
 # A login is refused within it; a task that has run for longer has been let in.
@@ -54,10 +57,10 @@ class WaitingOperator(BaseOperator):
         return {what: since or now.isoformat()}
 
     @contextmanager
-    def waiting_for_ledger(
-        self, topology: str = "", txid: int | None = None, *, login_only: bool = False
-    ) -> Iterator[None]:
-        """Leave the worker slot while the ledger cannot be asked; map all other errors.
+    def ledger(
+        self, purpose: str, topology: str = "", txid: int | None = None, *, login_only: bool = False
+    ) -> Iterator[LedgerConnection]:
+        """Open the ledger; leave the worker slot while it cannot be asked. Map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
         A login that is refused is waited for too, but only as long as it may take to renew the
@@ -65,12 +68,16 @@ class WaitingOperator(BaseOperator):
 
         Errors are about the topology and the txid.
 
+        :param purpose: what the session is for, shown in pg_stat_activity
         :param login_only: do not wait for a ledger that is away
         """
+        from reliability.transaction.topology.databases import open_ledger
+
         waited_for = (LedgerRefusedLogin,) if login_only else NOT_ANSWERING
         with mapped_errors(topology, txid):
             try:
-                yield
+                with open_ledger(purpose) as connection:
+                    yield connection
             except waited_for as error:
                 if isinstance(error, LedgerRefusedLogin):
                     kwargs = self._carried_login(error)
