@@ -54,7 +54,7 @@ class AlertOperator(WaitingOperator):
         names = channel_names([_name_of(channel) for channel in self.channels])
         tellers = (partial(_tell, channel, context) for channel in self.channels)
         channels = dict(zip(names, tellers, strict=True))
-        with self.ledger("alerts", login_only=True) as connection:
+        with self.ledger("alerts", briefly=True) as connection:
             look = partial(record_conditions, connection, lag_over=self.lag_over)
             failed = _of_each(topologies(connection), look)
             tell(connection, channels)
@@ -74,7 +74,7 @@ class VerifyOperator(WaitingOperator):
         from reliability.transaction.inspect.verify import record_verified, verify
         from reliability.transaction.maintain.sweep import topologies
 
-        with self.ledger("verify", login_only=True) as connection:
+        with self.ledger("verify", briefly=True) as connection:
 
             def verify_one(topology: str) -> None:
                 record_verified(connection, topology, verify(connection, topology))

@@ -98,7 +98,7 @@ class SweepOperator(WaitingOperator):
         """Run it as a separate process that can be ended, with its output in the task's log."""
         ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
         if ended.exit_code:
-            with self.ledger("housekeeping", login_only=True):
+            with self.ledger("housekeeping", briefly=True):
                 pass  # raises what every session meets
             raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
         tell_gauges(partial(_ask, "gauges"))
@@ -113,7 +113,7 @@ class ReconcileOperator(WaitingOperator):
 
     def execute(self, context: Context) -> None:
         """Fail if Airflow shows success for one; `reliability reconcile` checks all runs."""
-        with self.ledger("housekeeping", login_only=True) as connection:
+        with self.ledger("housekeeping", briefly=True) as connection:
             runs = connection.all("runs_without_their_txids")
             marked = [run for run in runs if _is_success(context, run["dag_id"], run["run_id"])]
             if marked:

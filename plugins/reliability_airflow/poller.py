@@ -20,7 +20,7 @@ from functools import cache, partial
 
 from reliability.core.coordinator import Begin, Blocked, Wait, Work, next_action
 from reliability.core.errors import (
-    LOGIN_PATIENCE_SECONDS,
+    PATIENCE_SECONDS,
     LedgerRefusedLogin,
     ReliabilityError,
     Terminal,
@@ -190,7 +190,7 @@ class Poller:
         now = time.monotonic()
         if self._refused_since is None:
             self._refused_since = now
-        if now - self._refused_since < LOGIN_PATIENCE_SECONDS:
+        if now - self._refused_since < PATIENCE_SECONDS:
             return False
         self._refused_since = now
         return True

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from reliability.core.errors import LOGIN_PATIENCE_SECONDS, NOT_ANSWERING, LedgerRefusedLogin
+from reliability.core.errors import NOT_ANSWERING, PATIENCE_SECONDS, SOON_MENDED, ReliabilityError
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
 
-LOGIN_PATIENCE = timedelta(seconds=LOGIN_PATIENCE_SECONDS)
+PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
 # A login is refused within it; a task that has run for longer has been let in.
 LONGEST_LOGIN = timedelta(minutes=2)
 
@@ -58,30 +58,30 @@ class WaitingOperator(BaseOperator):
 
     @contextmanager
     def ledger(
-        self, purpose: str, topology: str = "", txid: int | None = None, *, login_only: bool = False
+        self, purpose: str, topology: str = "", txid: int | None = None, *, briefly: bool = False
     ) -> Iterator[LedgerConnection]:
         """Open the ledger; leave the worker slot while it cannot be asked. Map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
-        A login that is refused is waited for too, but only as long as it may take to renew the
-        credentials: the next try reads them again.
+        A login that is refused, and a ledger of another release, are waited for too, but only as
+        long as a rotation or a deployment may take: the next try reads all of it again.
 
         Errors are about the topology and the txid.
 
         :param purpose: what the session is for, shown in pg_stat_activity
-        :param login_only: do not wait for a ledger that is away
+        :param briefly: do not wait for a ledger that is away
         """
         from reliability.transaction.topology.databases import open_ledger
 
-        waited_for = (LedgerRefusedLogin,) if login_only else NOT_ANSWERING
+        waited_for = SOON_MENDED if briefly else NOT_ANSWERING
         with mapped_errors(topology, txid):
             try:
                 with open_ledger(purpose) as connection:
                     yield connection
             except waited_for as error:
-                if isinstance(error, LedgerRefusedLogin):
-                    kwargs = self._carried_login(error)
-                    until = f"for {LOGIN_PATIENCE_SECONDS // 60} minutes for one that is accepted"
+                if isinstance(error, SOON_MENDED):
+                    kwargs = self._carried_refusal(error)
+                    until = f"for {PATIENCE_SECONDS // 60} minutes at most until that is mended"
                 else:
                     kwargs = self.carried("ledger", error)
                     until = "until the ledger answers"
@@ -94,10 +94,10 @@ class WaitingOperator(BaseOperator):
                     timeout=self.wait_timeout,  # the trigger itself waits while the ledger is away
                 )
 
-    def _carried_login(self, error: LedgerRefusedLogin) -> dict[str, str]:
+    def _carried_refusal(self, error: ReliabilityError) -> dict[str, str]:
         if _now() - self._resumed_at > LONGEST_LOGIN:  # let in since the wait before this one
             self._since = {}
-        return self.carried("login", error, LOGIN_PATIENCE)
+        return self.carried("refusal", error, PATIENCE)
 
 
 def _now() -> datetime:

@@ -1,4 +1,4 @@
-"""`reliability alter`: take the code's definitions of states after the first commit."""
+"""Take the code's definitions of states after the first commit: `plan` says what would change."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import ledger, topology_from_code, verb
+from reliability.cli.app import FOUND, ledger, topology_from_code, verb
 from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
+from reliability.deployment.settings import ledger_dsn
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import check_coordinator
+from reliability.ledger.migrations import missing_migrations
 from reliability.transaction.topology.alter import (
     Alteration,
     AlteredState,
@@ -25,6 +29,7 @@ from reliability.transaction.topology.alter import alter as alter_tables
 @verb(
     "reliability alter shop",
     "reliability alter shop --yes --reason 'the report needs the number of returns'",
+    "reliability alter shop --auto --module spark_apps.shop",
 )
 def alter(
     topology: options.Topology,
@@ -32,6 +37,13 @@ def alter(
         bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the change.")] = False,
+    auto: Annotated[
+        bool,
+        typer.Option(
+            "--auto",
+            help="For a deployment: make the change if nothing is lost, otherwise exit with 3.",
+        ),
+    ] = False,
     reason: options.Reason = "",
     module: options.Module = "",
     as_json: options.AsJson = False,
@@ -43,20 +55,61 @@ def alter(
     """
     if yes and (dry_run or not reason.strip()):
         raise typer.BadParameter("--yes needs a --reason, and cannot be combined with --dry-run")
+    if auto and (yes or dry_run):
+        raise typer.BadParameter("--auto cannot be combined with --yes or --dry-run")
     with ledger() as connection:
         code = topology_from_code(connection, topology, module)
         alteration = plan_alteration(connection, code)
-        is_done = yes and not alteration.refused
+        is_done = (yes and not alteration.refused) or (auto and alteration.loses_nothing)
         if is_done:
-            alteration = alter_tables(connection, code, reason)
+            alteration = alter_tables(connection, code, reason or "its code has changed")
     if as_json:
         print_json(_document(alteration, is_dry_run=not is_done))
     else:
         for line in _lines(alteration, is_done=is_done):
             say(line)
+    if auto and not is_done:
+        raise typer.Exit(FOUND)
     if alteration.refused:
         names = ", ".join(state.state for state in alteration.refused)
         raise AlterNotPossible(f"{topology}: nothing was changed, because of state {names}")
+
+
+@verb("reliability plan shop --module spark_apps.shop", "reliability plan shop returns")
+def plan(
+    topologies: Annotated[list[str], typer.Argument(metavar="TOPOLOGY…", help="Of this code.")],
+    module: options.Module = "",
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what this code would change in the ledger; exit code 3 if it would change anything.
+
+    That is the migrations that the ledger lacks, and what `reliability alter` would do. Run it on a
+    pull request, with the code that it brings and a login that reads the ledger.
+    """
+    with LedgerConnection(ledger_dsn(), "reliability plan") as connection:
+        missing = missing_migrations(connection)
+        if missing:  # the states are compared by statements of this release
+            alterations = []
+        else:
+            alterations = [
+                plan_alteration(connection, topology_from_code(connection, name, module))
+                for name in topologies
+                if check_coordinator(connection, name)
+            ]
+    if as_json:
+        changes = [_document(one, is_dry_run=True) for one in alterations]
+        print_json({"migrations": [str(one) for one in missing], "topologies": changes})
+    else:
+        for migration in missing:
+            say(f"the ledger lacks migration {migration}: `reliability migrate`, then plan again")
+        for alteration in alterations:
+            for line in _lines(alteration, is_done=False):
+                say(line)
+        for name in topologies:
+            if not missing and name not in {one.topology for one in alterations}:
+                say(f"{name} is new: its first emission makes its tables")
+    if missing or any(one.states and not one.is_free for one in alterations):
+        raise typer.Exit(FOUND)
 
 
 def _document(alteration: Alteration, *, is_dry_run: bool) -> dict[str, Any]:

@@ -14,26 +14,58 @@ from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
 from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import LedgerMigration, missing_migrations
 from reliability.ledger.migrations import migrate as migrate_database
 from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint, read_checkpoint
 from reliability.transaction.maintain.sweep import sweep as sweep_topology
 from reliability.transaction.topology.databases import TopologyDatabases
 
 
-@verb("reliability migrate", "reliability migrate --database mart")
+@verb(
+    "reliability migrate",
+    "reliability migrate --check",
+    "reliability migrate --database mart",
+)
 def migrate(
     database: Annotated[
         str,
         typer.Option(help="A target database of a State(database=...); by default the ledger's."),
     ] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say what is missing; exit code 3 if anything is.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only print the statements that would run.")
+    ] = False,
 ) -> None:
-    """Bring the ledger's schema up to date; safe to repeat and to run concurrently."""
+    """Bring the ledger's schema up to date; safe to repeat and to run concurrently.
+
+    Migrate before you install the next release: the code of this release goes on meanwhile.
+    """
     with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
-        applied = migrate_database(connection)
+        if check or plan:
+            missing = missing_migrations(connection)
+            for migration in missing:
+                for line in migration.text.splitlines() if plan else [_missing_line(migration)]:
+                    say(line)
+            if check and missing:
+                raise typer.Exit(FOUND)
+            if missing:
+                return
+            applied = []
+        else:
+            applied = migrate_database(connection)
     for migration in applied:
-        say(f"applied {migration.number:04d}_{migration.name}")
+        say(f"applied {migration}")
     if not applied:
         say("the ledger is up to date")
+
+
+def _missing_line(migration: LedgerMigration) -> str:
+    oldest = migration.oldest_code
+    if oldest == migration.number:
+        return f"missing {migration}: code that does not know it stops; install this release first"
+    return f"missing {migration}: code that knows migration {oldest:04d} goes on"
 
 
 @verb("reliability sweep", "reliability sweep shop")

@@ -176,8 +176,9 @@ class LedgerUnavailable(
     """The ledger's Postgres does not answer."""
 
 
-#: How long tasks wait, without a retry, for credentials that the server accepts (S5).
-LOGIN_PATIENCE_SECONDS = 600
+#: How long tasks wait, without a retry, for credentials that the server accepts, or for a release
+#: and a ledger that fit each other (S5).
+PATIENCE_SECONDS = 600
 
 
 class LedgerRefusedLogin(
@@ -193,10 +194,6 @@ class LedgerRefusedLogin(
 
 class LedgerBusy(Transient, remedy="do nothing: nothing was changed, and the task is retried."):
     """A row of the ledger was locked for too long."""
-
-
-NOT_ANSWERING = (LedgerUnavailable, LedgerBusy, LedgerRefusedLogin)
-"""The ledger cannot be asked now: a task waits for it, without a retry (S3, S5)."""
 
 
 class RightMissing(
@@ -216,8 +213,25 @@ class LedgerNotMigrated(Terminal, remedy="run {migrate}."):
         return super().in_database(database)
 
 
+class LedgerTooOld(LedgerNotMigrated):
+    """The ledger's schema is older than this release.
+
+    Terminal, but not at once: a deployment may be about to migrate it.
+    """
+
+
 class LedgerTooNew(Terminal, remedy="install the release that migrated it, or a newer one."):
-    """The ledger was migrated by a newer release."""
+    """The ledger was migrated by a newer release, with which this one cannot work.
+
+    Terminal, but not at once: a deployment may be about to install it.
+    """
+
+
+SOON_MENDED = (LedgerRefusedLogin, LedgerTooOld, LedgerTooNew)
+"""What rotated credentials or a deployment mends: a task waits for `PATIENCE_SECONDS` (S5)."""
+
+NOT_ANSWERING = (LedgerUnavailable, LedgerBusy, *SOON_MENDED)
+"""The ledger cannot be asked now: a task waits for it, without a retry (S3, S5)."""
 
 
 class MigrationChanged(

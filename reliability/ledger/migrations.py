@@ -1,16 +1,28 @@
-"""Bring the ledger's schema up to date: numbered files, forward only, one transaction each."""
+"""Bring the ledger's schema up to date: numbered files, forward only, one transaction each.
+
+Releases overlap: while a deployment replaces one by the next, code of both works with the ledger.
+So a file first adds what the next release needs (expand), and a later release removes what nobody
+uses any more (contract). A file with which older code goes on says so in a line of its own:
+
+    -- Code that knows migration 0010 goes on.
+
+Without it, only code that knows the file itself goes on.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from reliability.core.errors import (
     EncodingUnsupported,
+    LedgerBusy,
     LedgerNotMigrated,
     LedgerTooNew,
+    LedgerTooOld,
     MigrationChanged,
 )
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -20,6 +32,13 @@ from reliability.ledger.queries import sql_folder
 # bytes unchanged.
 ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+_GOES_ON = re.compile(r"^-- Code that knows migration (\d{4}) goes on\.$", re.MULTILINE)
+
+#: A statement that waits for a lock lets nobody else have it meanwhile: it gives up soon, and all
+#: that wait behind it go first.
+LOCK_SECONDS = 2.0
+PAUSE_SECONDS = 1.0
+MOST_TRIES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +52,15 @@ class LedgerMigration:
     @property
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def oldest_code(self) -> int:
+        """Return the number of the last migration that code must know to go on after this one."""
+        match = _GOES_ON.search(self.text)
+        return int(match[1]) if match else self.number
+
+    def __str__(self) -> str:
+        return f"{self.number:04d}_{self.name}"
 
 
 def migrations(folder: Path | None = None) -> list[LedgerMigration]:
@@ -58,51 +86,87 @@ def migrate(
     """Apply the missing migrations and return them; safe to repeat and to run concurrently.
 
     :raises MigrationChanged: an applied migration differs from its file
-    :raises LedgerTooNew: the ledger has migrations that this release does not have
+    :raises LedgerTooNew: the ledger has migrations with which this release cannot work
     :raises EncodingUnsupported: texts sort differently in this database than in Spark
+    :raises LedgerBusy: others held a lock for a minute; what was applied before stays
     """
     known = migrations() if available is None else available
-    applied = []
-    with connection.transaction() as tx:
+    applied: list[LedgerMigration] = []
+    tries = 0
+    while True:
+        try:
+            migration = _apply_next(connection, known)
+        except LedgerBusy:
+            tries += 1
+            if tries == MOST_TRIES:
+                raise
+            time.sleep(PAUSE_SECONDS)
+            continue
+        if migration is None:
+            return applied
+        applied.append(migration)
+
+
+def _apply_next(
+    connection: LedgerConnection, known: list[LedgerMigration]
+) -> LedgerMigration | None:
+    with connection.transaction(patience=LOCK_SECONDS) as tx:
         server = tx.one("server_facts")
         if server["encoding"] not in ENCODINGS:
             raise EncodingUnsupported(
                 f"database {server['database']} has encoding {server['encoding']}"
             )
         tx.run("create_migration_table")
-        for migration in _missing(_applied(tx), known):
-            tx.cursor.execute(migration.text)
-            tx.run(
-                "record_migration",
-                number=migration.number,
-                name=migration.name,
-                checksum=migration.checksum,
-            )
-            applied.append(migration)
-    return applied
+        missing = _missing(tx, known)
+        if not missing:
+            return None
+        tx.cursor.execute(missing[0].text)
+        tx.run(
+            "record_migration",
+            number=missing[0].number,
+            name=missing[0].name,
+            checksum=missing[0].checksum,
+            oldest_code=missing[0].oldest_code,
+        )
+    return missing[0]
+
+
+def missing_migrations(
+    connection: LedgerConnection, available: list[LedgerMigration] | None = None
+) -> list[LedgerMigration]:
+    """Return the migrations that `migrate` would apply; change nothing.
+
+    :raises MigrationChanged, LedgerTooNew: as for `migrate`
+    """
+    known = migrations() if available is None else available
+    with connection.transaction(reads_only=True) as tx:
+        return _missing(tx, known) if _has_ledger(tx) else known
 
 
 def check_migrated(connection: LedgerConnection) -> None:
-    """Raise unless the ledger's schema is exactly that of this release."""
+    """Raise unless this release can work with the ledger's schema."""
     with connection.transaction() as tx:
-        if not tx.one("table_exists", table="reliability.migration")["exists"]:
+        if not _has_ledger(tx):
             raise LedgerNotMigrated("this database has no ledger yet")
-        if missing := _missing(_applied(tx), migrations()):
-            raise LedgerNotMigrated(f"the ledger does not have migration {missing[0].number}")
+        if missing := _missing(tx, migrations()):
+            raise LedgerTooOld(f"the ledger does not have migration {missing[0].number}")
 
 
-def _applied(tx: DatabaseTransaction) -> dict[int, str]:
-    return {row["number"]: row["checksum"] for row in tx.all("applied_migrations")}
+def _has_ledger(tx: DatabaseTransaction) -> bool:
+    return bool(tx.one("table_exists", table="reliability.migration")["exists"])
 
 
-def _missing(applied: dict[int, str], known: list[LedgerMigration]) -> list[LedgerMigration]:
-    if newer := applied.keys() - {migration.number for migration in known}:
-        raise LedgerTooNew(
-            f"the ledger has migration {max(newer)}, which this release does not have"
-        )
-    for migration in known:
-        if applied.get(migration.number, migration.checksum) != migration.checksum:
-            raise MigrationChanged(
-                f"{migration.number:04d}_{migration.name} was changed after it was applied"
+def _missing(tx: DatabaseTransaction, known: list[LedgerMigration]) -> list[LedgerMigration]:
+    applied = {row["number"]: row for row in tx.all("applied_migrations")}
+    last = known[-1].number
+    for number, row in applied.items():
+        if number > last and row["oldest_code"] > last:
+            raise LedgerTooNew(
+                f"the ledger has migration {number}, which needs code that knows migration "
+                f"{row['oldest_code']}; this release knows {last}"
             )
+    for migration in known:
+        own = applied.get(migration.number)
+        if own is not None and own["checksum"] != migration.checksum:
+            raise MigrationChanged(f"{migration} was changed after it was applied")
     return [migration for migration in known if migration.number not in applied]

@@ -489,3 +489,54 @@ def test_the_command_says_what_is_in_the_way(connection, monkeypatch):
         said = call(connection, monkeypatch, code, *yes, code=1)
         assert "not possible: its kind, table, database or key differs" in said
         assert "ALTER_NOT_POSSIBLE" in said
+
+
+# --- a deployment --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deployed(connection, monkeypatch):
+    """Return what puts a topology's code where the command line finds it."""
+    Library(connection, words(OLD)).commit(1)
+
+    def deploy(values):
+        code = Library.__new__(Library)
+        code.connection = connection
+        code.topology = Topology(
+            "words",
+            spout=MemorySpout({"word": "string"}, [TEXT.split()], take=3),
+            states=[words(values)],
+            process=code.with_lengths,
+        )
+        monkeypatch.setattr(
+            "reliability.cli.alter.topology_from_code", lambda *arguments: code.topology
+        )
+
+    return deploy
+
+
+def test_a_deployment_makes_what_loses_nothing_and_leaves_the_rest_to_a_person(
+    connection, deployed
+):
+    """C11: `plan` says on the pull request what `alter --auto` does."""
+    deployed(OLD)
+    assert "as the code defines them" in say("plan", "words").stdout
+    assert "is new" in say("plan", "other").stdout
+    deployed(SUMS)
+    assert "counts from txid 2" in say("plan", "words", code=3).stdout
+    assert ("letters",) not in rows(connection, COLUMNS)
+    assert "is altered" in say("alter", "words", "--auto").stdout
+    assert read("plan", "words")["migrations"] == []
+    deployed(OLD)
+    assert "lost: value" in say("alter", "words", "--auto", code=3).stdout
+    assert ("letters",) in rows(connection, COLUMNS)
+    say("alter", "words", "--auto", "--dry-run", code=2)
+
+
+def test_a_plan_names_the_migrations_that_the_ledger_lacks(connection, deployed):
+    deployed(SUMS)
+    number = max(
+        number for (number,) in rows(connection, "SELECT number FROM reliability.migration")
+    )
+    execute(connection, "DELETE FROM reliability.migration WHERE number = %(last)s", last=number)
+    assert f"lacks migration {number:04d}" in say("plan", "words", code=3).stdout

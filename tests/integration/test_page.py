@@ -527,9 +527,9 @@ def test_a_migration_is_missing(client, environment, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ("DELETE FROM reliability.migration WHERE number > 5", "LEDGER_NOT_MIGRATED"),
+        ("DELETE FROM reliability.migration WHERE number > 5", "LEDGER_TOO_OLD"),
         (
-            "INSERT INTO reliability.migration (number, name, checksum) VALUES (999, 'new', '')",
+            "INSERT INTO reliability.migration VALUES (999, 'new', '', 999)",
             "LEDGER_TOO_NEW",
         ),
     ],

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
+from psycopg2.sql import SQL
 
-from reliability.core.errors import LedgerNotMigrated, LedgerTooNew, MigrationChanged
+from reliability import Count, MemorySpout, State, Topology
+from reliability.core.errors import (
+    SOON_MENDED,
+    LedgerBusy,
+    LedgerNotMigrated,
+    LedgerTooNew,
+    LedgerTooOld,
+    MigrationChanged,
+)
 from reliability.ledger import migrations as module
-from reliability.ledger.migrations import check_migrated, migrate, migrations
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import (
+    check_migrated,
+    migrate,
+    migrations,
+    missing_migrations,
+)
 from reliability.ledger.queries import sql_folder
 from reliability.transaction.topology.databases import open_ledger
+from tests.support.command_line import say
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import execute, rows
 
 # What a later release may need: a column that old rows have too, by their data, and another rule.
@@ -37,13 +55,23 @@ DECLARE_NEXT = (
 
 
 @pytest.fixture
-def next_release(tmp_path):
-    """The migrations of a made-up later release: all of today's, and one more."""
+def add_migration(tmp_path):
+    """Return what adds a file to the migrations of a made-up later release, after today's."""
     folder = tmp_path / "migrations"
     shutil.copytree(sql_folder() / "migrations", folder)
-    number = len(migrations()) + 1
-    (folder / f"{number:04d}_most_spouts.sql").write_text(NEXT)
-    return folder
+
+    def add(name, text):
+        number = len(list(folder.iterdir())) + 1
+        (folder / f"{number:04d}_{name}.sql").write_text(text)
+        return folder
+
+    return add
+
+
+@pytest.fixture
+def next_release(add_migration):
+    """The migrations of a made-up later release: all of today's, and one more."""
+    return add_migration("most_spouts", NEXT)
 
 
 def test_a_later_release_upgrades_a_ledger_with_data_in_it(connection, next_release):
@@ -75,6 +103,70 @@ def test_the_later_release_works_with_no_ledger_that_is_not_upgraded(
     for check in (check_migrated, lambda _: open_ledger("a test")):
         with pytest.raises(LedgerNotMigrated, match=f"migration {known[-1].number}"):
             check(connection)
+
+
+# --- releases that overlap -----------------------------------------------------------------------
+
+TODAY = len(migrations())
+EXPAND = f"""-- Code that knows migration {TODAY:04d} goes on.
+ALTER TABLE reliability.topology ADD COLUMN colour text;
+"""
+
+
+def test_todays_code_works_with_the_ledger_of_the_next_release(connection, add_migration):
+    """S7: a rolling deploy turned every task red that still ran the old release."""
+    known = migrations(add_migration("colour", EXPAND))
+    assert [str(one) for one in migrate(connection, known)] == [f"{TODAY + 1:04d}_colour"]
+    check_migrated(connection)
+    assert migrate(connection) == []
+    topology = Topology(
+        "shop",
+        spout=MemorySpout({"word": "string"}, [["a", "b"]], take=2),
+        process=lambda batch: {"words": batch},
+        states=[State("words", key={"word": "text"}, values={"times": Count()})],
+    )
+    pipeline = pipeline_of(topology, connection).take_in()
+    pipeline.replay(1)
+    asked = "SELECT kind, status FROM reliability.request ORDER BY number"
+    assert rows(connection, asked) == [("COMMIT", "SATISFIED"), ("REPLAY", "SATISFIED")]
+
+
+def test_a_migration_that_contracts_names_the_code_that_it_needs(connection, add_migration):
+    """S7: expand, and contract one release later: the release between goes on, today's does not."""
+    add_migration("colour", EXPAND)
+    removes = f"-- Code that knows migration {TODAY + 1:04d} goes on.\nSELECT 1;"
+    folder = add_migration("removes", removes)
+    migrate(connection, migrations(folder))
+    with pytest.raises(LedgerTooNew, match=f"needs code that knows migration {TODAY + 1}; "):
+        check_migrated(connection)
+    assert missing_migrations(connection, migrations(folder)[:-1]) == []  # the one between
+    assert issubclass(LedgerTooNew, SOON_MENDED)
+
+
+def test_a_migration_waits_behind_nobody_for_long(connection, dsn, add_migration, monkeypatch):
+    """S7: behind a statement that waits for a lock, all others wait."""
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(module, "MOST_TRIES", 2)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.1)
+    known = migrations(add_migration("colour", EXPAND))
+    with LedgerConnection(dsn) as reader, reader.transaction() as tx:
+        tx.all(SQL("SELECT FROM reliability.topology"))
+        started = time.monotonic()
+        with pytest.raises(LedgerBusy):
+            migrate(connection, known)
+        assert time.monotonic() - started < 8
+    assert migrate(connection, known) == known[-1:]
+
+
+def test_what_is_missing_is_said_before_it_is_applied(connection, next_release, monkeypatch):
+    assert "up to date" in say("migrate", "--check").stdout
+    execute(connection, "DELETE FROM reliability.migration WHERE number = %(last)s", last=TODAY)
+    checked = say("migrate", "--check", code=3)
+    last = migrations()[-1]
+    assert f"missing {last}: code that does not know it stops" in checked.stdout
+    assert last.text in say("migrate", "--plan").stdout
+    with pytest.raises(LedgerTooOld, match=f"migration {TODAY}"):
+        check_migrated(connection)
 
 
 @pytest.mark.parametrize("place", [0, -1])

@@ -16,7 +16,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from reliability.core.errors import LOGIN_PATIENCE_SECONDS, AttemptIncomplete, LedgerUnavailable
+from reliability.core.errors import PATIENCE_SECONDS, AttemptIncomplete, LedgerUnavailable
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark import launch, renew_lease
 from reliability.spark.launch import Driver, DriverFailed, SparkSubmit
@@ -460,9 +460,9 @@ def test_a_task_waits_for_credentials_that_are_renewed(dsn, renew_password, wait
     left = leaves(ask_ledger, waiting_task)
     assert isinstance(left.trigger, LedgerTrigger)
     assert leaves(waiting_task.resume, {}, {}, **left.kwargs).kwargs == left.kwargs
-    since = datetime.now(timezone.utc) - timedelta(seconds=LOGIN_PATIENCE_SECONDS + 1)
+    since = datetime.now(timezone.utc) - timedelta(seconds=PATIENCE_SECONDS + 1)
     with pytest.raises(AirflowFailException, match=r"LEDGER_REFUSED_LOGIN.*what renews them"):
-        waiting_task.resume({}, {}, login=since.isoformat())
+        waiting_task.resume({}, {}, refusal=since.isoformat())
     renew_password()
     assert waiting_task.resume({}, {}, **left.kwargs) == "it answers"
 
@@ -471,9 +471,9 @@ def test_a_login_that_is_refused_again_after_hours_of_work_is_waited_for_anew(
     dsn, renew_password, waiting_task
 ):
     """S5: a Spark task's session finds the next password expired."""
-    waiting_task._since = {"login": "2026-01-01T00:00:00+00:00"}
+    waiting_task._since = {"refusal": "2026-01-01T00:00:00+00:00"}
     waiting_task._resumed_at -= timedelta(hours=1)
-    assert leaves(ask_ledger, waiting_task).kwargs["login"] > "2026-01-02"
+    assert leaves(ask_ledger, waiting_task).kwargs["refusal"] > "2026-01-02"
 
 
 def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
@@ -487,7 +487,7 @@ def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
     with LedgerConnection(f"{dsn} application_name=x") as refused:
         own_poller.poll(lambda: refused, [waiting])
         assert told == []
-        monkeypatch.setattr(poller, "LOGIN_PATIENCE_SECONDS", 0)
+        monkeypatch.setattr(poller, "PATIENCE_SECONDS", 0)
         own_poller.poll(lambda: refused, [waiting])
         assert told == [2]
         renew_password()
@@ -524,7 +524,7 @@ def test_housekeeping_waits_for_credentials_that_are_renewed(
 
     tasks: Any = housekeeping_dag(alerts=[print]).task_dict | verification_dag().task_dict
     left = leaves(tasks[name].execute, {})
-    assert set(left.kwargs) == {"login"}
+    assert set(left.kwargs) == {"refusal"}
 
 
 def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):

@@ -128,6 +128,11 @@ class Alteration:
     def refused(self) -> tuple[AlteredState, ...]:
         return tuple(state for state in self.states if state.refusal)
 
+    @property
+    def loses_nothing(self) -> bool:
+        """Say whether it can be made, and no value, row or view goes with it."""
+        return not any(state.refusal or state.goes for state in self.states)
+
 
 def plan_alteration(connection: LedgerConnection, topology: Topology) -> Alteration:
     """Return what `alter` would do; change nothing.
