@@ -13,7 +13,12 @@ from psycopg2.extensions import cursor as Cursor
 from psycopg2.extras import RealDictCursor
 from psycopg2.sql import Composable
 
-from reliability.core.errors import LedgerCorruption, ReliabilityError, TextNotStorable
+from reliability.core.errors import (
+    LedgerCorruption,
+    LedgerUnavailable,
+    ReliabilityError,
+    TextNotStorable,
+)
 from reliability.core.texts import with_storable_prose
 from reliability.ledger.failures import translate
 from reliability.ledger.queries import queries
@@ -182,6 +187,7 @@ class LedgerConnection:
         self.database = database
         self._connection: Connection | None = None
         self._pins = ""
+        self._is_standby = False
 
     @contextmanager
     def transaction(
@@ -196,6 +202,8 @@ class LedgerConnection:
         :param patience: how many seconds a statement waits for a lock, by default 10
         """
         with self._session() as cursor:
+            if not reads_only:
+                self._check_takes_writes()
             begin = self._begin("begin_reading" if reads_only else "begin")
             transaction = DatabaseTransaction(cursor, begin, self._begin("begin_at_once"))
             if patience is not None:
@@ -211,6 +219,7 @@ class LedgerConnection:
         roll it back. Errors are those of `transaction`.
         """
         with self._session() as cursor:
+            self._check_takes_writes()
             transaction = DatabaseTransaction(cursor, self._begin("begin_at_once"), is_at_once=True)
             yield transaction
             transaction.commit()
@@ -300,9 +309,15 @@ class LedgerConnection:
         """Set up the session; return the statements that every transaction must start with."""
         with connection.cursor() as cursor:
             cursor.execute(queries()["open_session"])
-            waits_for_standbys = cast(list[Row], cursor.fetchall())[0]["waits_for_standbys"]
-        pins = ["pin_settings", *([] if waits_for_standbys else ["wait_for_disk"])]
+            facts = cast(list[Row], cursor.fetchall())[0]
+        self._is_standby = facts["is_standby"]
+        pins = ["pin_settings", *([] if facts["waits_for_standbys"] else ["wait_for_disk"])]
         return "; ".join(queries()[name] for name in pins)
+
+    def _check_takes_writes(self) -> None:
+        if self._is_standby:
+            self.close()  # the next session may be with another server, or after a promotion
+            raise LedgerUnavailable("the server is a standby, which takes no writes")
 
     def _begin(self, name: str) -> str:
         return f"{queries()[name]}; {self._pins}"

@@ -6,7 +6,8 @@ SET search_path = pg_catalog, pg_temp;
 SET idle_session_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false)
  WHERE current_setting('server_version_num')::integer >= 170000;
-SELECT current_setting('synchronous_commit') = 'remote_apply' AS waits_for_standbys;
+SELECT current_setting('synchronous_commit') = 'remote_apply' AS waits_for_standbys,
+       pg_is_in_recovery() AS is_standby;
 
 -- begin --
 -- Begin a transaction that may write.
