@@ -59,9 +59,7 @@ def check(
     try:
         checked = _check_all(loaded, read, files or [], rows)
     except ImportError as error:
-        raise NotPossible(f"{error}. What to do: install pyspark on this host.") from error
-    except ChildProcessError as error:
-        raise NotPossible(str(error)) from error
+        raise NotPossible(str(error), "install pyspark on this host.") from error
     code = FOUND if any(sample.errors for sample in checked) else 0
     document = {"topology": topology, "samples": checked}
     answer(document, _page(checked), as_json=as_json, code=code)
@@ -82,8 +80,7 @@ def _load(topology: str, module: str) -> Topology:
             return topology_from_code(connection, topology)
     except _NO_LEDGER as error:
         raise NotPossible(
-            f"the module of {topology} is not known: {error.what}. What to do: give it with "
-            "--module."
+            f"the module of {topology} is not known: {error.what}", "give it with --module."
         ) from error
 
 

@@ -194,8 +194,8 @@ def spark_submit(master: str, conf: Sequence[str], code: Sequence[str] = ()) -> 
     program = find_spark_submit()
     if program is None:
         raise NotPossible(
-            "spark-submit is neither on the PATH nor beside this Python. What to do: install "
-            "pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds."
+            "spark-submit is neither on the PATH nor beside this Python",
+            "install pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds.",
         )
     properties = dict(one.split("=", 1) for one in conf)
     return SparkSubmit(program=program, master=master, conf=properties, code=code)

@@ -100,11 +100,7 @@ run `reliability release shop`, then `reliability resume-runs shop`.
     @property
     def advice(self) -> str:
         """Return what happened and what to do, without the code."""
-        todo = self.what_to_do
-        if not todo:
-            return self.message
-        end = "" if self.message.endswith(_ENDS) else "."
-        return f"{self.message}{end} What to do: {todo}"
+        return _with_remedy(self.message, self.what_to_do)
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.advice}"
@@ -665,7 +661,19 @@ class NotPossible(Exception):
     """Something that a person asks for is missing on this host.
 
     Unlike the errors of the protocol it has no code, because it is never stored in the ledger.
+
+    :param remedy: what to do about it
     """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        self.what, self.remedy = what, remedy
+        super().__init__(_with_remedy(what, remedy))
+
+
+def _with_remedy(what: str, remedy: str) -> str:
+    if not remedy:
+        return what
+    return f"{what}{'' if what.endswith(_ENDS) else '.'} What to do: {remedy}"
 
 
 def error_types() -> dict[str, type[ReliabilityError]]:

@@ -65,8 +65,8 @@ class Airflow:
         named = urlsplit(url)
         if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
             raise NotPossible(
-                f"{url} is plain http: anyone on the network path could read the token. "
-                "What to do: use https; or, on a trusted network, add --allow-http."
+                f"{url} is plain http: anyone on the network path could read the token",
+                "use https; or, on a trusted network, add --allow-http.",
             )
         return cls(url=url, token=_token())
 
@@ -174,7 +174,7 @@ class Airflow:
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
-            raise NotPossible(_refusal(method, url, error)) from error
+            raise _refusal(method, url, error) from error
         except (OSError, HTTPException) as error:
             raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
         except ValueError as error:
@@ -205,15 +205,15 @@ def _path(dag_id: str, run_id: str | None = None) -> str:
     return f"/dags/{quote(dag_id, safe='')}{run}"
 
 
-def _refusal(method: str, url: str, error: urllib.error.HTTPError) -> str:
+def _refusal(method: str, url: str, error: urllib.error.HTTPError) -> NotPossible:
     if error.code in (401, 403):
-        return (
-            f"Airflow rejected the token ({error.code}). What to do: POST /auth/token to get one "
-            f"for a user who may read and clear runs, and put it into {TOKEN} or a file named by "
-            f"{TOKEN_FILE}."
+        return NotPossible(
+            f"Airflow rejected the token ({error.code})",
+            f"POST /auth/token to get one for a user who may read and clear runs, and put it into "
+            f"{TOKEN} or a file named by {TOKEN_FILE}.",
         )
     text = error.read().decode(errors="replace")[:300]
-    return f"Airflow responded to {method} {url} with {error.code}: {text}"
+    return NotPossible(f"Airflow responded to {method} {url} with {error.code}: {text}")
 
 
 def _address(url: str) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.column import Generated, quoted
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
+    NotPossible,
     ReliabilityError,
     SchemaMismatch,
     TextNotStorable,
@@ -125,12 +126,12 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
 
     :param code: folders with code of the pipeline that is not installed, for Python functions
     :raises ImportError: pyspark is not installed
-    :raises ChildProcessError: Spark does not start, or pyspark is of two releases
+    :raises NotPossible: Spark does not start, or pyspark is of two releases
     """
     pin_zone()
     prefer_installed_pyspark(sys.path)
     if mixed := two_releases():
-        raise ChildProcessError(f"{mixed}. What to do: {mixed.command}")
+        raise NotPossible(str(mixed), mixed.command)
     from pyspark.sql import SparkSession
 
     if (active := SparkSession.getActiveSession()) is not None:
@@ -158,7 +159,7 @@ def _stderr_in_file() -> Iterator[None]:
         os.dup2(handle, 2)
         yield
     except Exception as error:
-        raise ChildProcessError(f"Spark does not start here: {error}; its log is {name}") from error
+        raise NotPossible(f"Spark does not start here: {error}; its log is {name}") from error
     else:
         Path(name).unlink()
     finally:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from reliability.cli import doctor
+from reliability.core.errors import NotPossible
 from reliability.spark.check import local_spark
 from reliability.spark.imports import ARCHIVE, prefer_installed_pyspark, two_releases
 
@@ -55,7 +56,7 @@ def test_doctor_and_check_print_what_mends_two_releases_of_pyspark(install):
     assert found.verdict is doctor.CheckStatus.FAIL
     assert "files are of 4.1.3 and its jars of 4.3.0" in found.what
     assert mends in found.todo
-    with pytest.raises(ChildProcessError, match=mends), local_spark([]):
+    with pytest.raises(NotPossible, match=mends), local_spark([]):
         pass
 
 

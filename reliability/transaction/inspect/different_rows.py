@@ -81,7 +81,8 @@ def check_observable(connection: LedgerConnection, topology: str) -> None:
         if databases.others:
             raise NotPossible(
                 f"the states of {topology} are in several databases, where rows are compared only "
-                "in a dry run. What to do: add --dry-run first, then repeat it without --diff."
+                "in a dry run",
+                "add --dry-run first, then repeat it without --diff.",
             )
 
 
