@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
@@ -262,6 +264,21 @@ class LedgerConnection:
             if isinstance(error, ReliabilityError):
                 error.in_database(self.database)
             raise
+
+    def open_patiently(self, seconds: float) -> None:
+        """Open the session; if there is no place for it, or no server, try again for so long.
+
+        :raises LedgerUnavailable: there was none all the time
+        """
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                with self._session():
+                    return
+            except LedgerUnavailable:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(random.uniform(0.2, 2.0))  # not all of a stage's tasks at once
 
     def server(self) -> tuple[str, int, str]:
         """Return host, port and database of the session; the host of a socket is its folder."""

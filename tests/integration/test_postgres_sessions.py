@@ -5,6 +5,7 @@ The server of the test run has all of `HOSTILE_SETTINGS`, so each other test sho
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 
@@ -25,6 +26,7 @@ from reliability.core.leases import Leases
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
+from reliability.spark.stage import stage_task
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
@@ -440,3 +442,32 @@ def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(
     assert rows(connection, "SELECT count(*) FROM reliability_contribution.shop__exact") == [(0,)]
     shop.transact(1)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
+
+
+# --- a server without room -----------------------------------------------------------------------
+
+
+def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection, dsn, monkeypatch):
+    """S3: with 60 topologies on a server of 100 sessions, attempts failed four times in a row."""
+    monkeypatch.setattr(stage_task, "LedgerConnection", LedgerConnection)
+    topology = Topology(
+        "shop",
+        spout=MemorySpout({"word": "string"}, [["a", "b"]], take=2),
+        process=lambda batch: {"words": batch},
+        states=[State("words", key={"word": "text"}, values={"times": Count()})],
+    )
+    pipeline = pipeline_of(topology, connection)
+    pipeline.emit(None)
+    grant = pipeline.begin(1)
+    run_as_admin(f"ALTER DATABASE {database_of(dsn)} CONNECTION LIMIT 6")
+    others = [psycopg2.connect(dsn) for _ in range(4)]
+    # there is a place for the driver, and none for its task
+    timer = threading.Timer(1, others[0].close)
+    timer.start()
+    pipeline.run_step(grant)
+    timer.join()
+    for other in others:
+        other.close()
+    pipeline.seal(grant)
+    pipeline.runner.commit(0)
+    assert rows(connection, "SELECT word, times FROM words ORDER BY 1") == [("a", 1), ("b", 1)]

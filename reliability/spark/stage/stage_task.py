@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RESULT = "partition int, stage int"
+#: How long a task waits, with its rows in its spool, for a place among the server's sessions.
+SESSION_PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class StageTask:
         """
         rows = BinaryRows(batches, self.types, self.grant.attempt)
         with LedgerConnection(self.dsn, f"reliability {self.grant}") as connection:
+            connection.open_patiently(SESSION_PATIENCE_SECONDS)
             try:
                 with connection.transaction() as tx:
                     tx.copy(self.copy, rows)
