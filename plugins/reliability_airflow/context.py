@@ -93,8 +93,40 @@ def _said(what: str, context: Mapping[str, Any], default: object) -> Any:
 
     Airflow ignores a run's conf in its params if core.dag_run_conf_overrides_params is off; then a
     run that was meant as a dry run would change the tables.
+
+    :raises InvalidDefinition: the DAG has other tasks too, and does not say whom it means
     """
-    return (context["dag_run"].conf or {}).get(what, context["params"].get(what, default))
+    conf = context["dag_run"].conf or {}
+    if not (scope := _scope_of(context)):
+        return conf.get(what, context["params"].get(what, default))
+    if what in conf and what not in context["ti"].task.dag.params:
+        said = as_json({scope: {what: conf[what]}})
+        raise _refused(what, conf[what], context, f"must name whom it means: {said}")
+    own = conf.get(scope) or {}
+    if not isinstance(own, Mapping):
+        raise _refused(scope, own, context, f'must be an object, such as {{"{REPLAY}": "5..6"}}')
+    return own.get(what, default)
+
+
+def _scope_of(context: Mapping[str, Any]) -> str:
+    """Return the key under which a run's conf has what is meant for the task's group."""
+    return str(getattr(context["ti"].task, "scope", ""))
+
+
+def _scoped(context: Mapping[str, Any], conf: Mapping[str, Any]) -> str:
+    """Return a conf for another run, as JSON."""
+    scope = _scope_of(context)
+    return as_json({scope: conf} if scope else conf)
+
+
+def is_left_out(context: Mapping[str, Any]) -> bool:
+    """Say whether the run is a replay or a dry run of other groups of its DAG only."""
+    conf, own = context["dag_run"].conf or {}, _scope_of(context)
+    if not own or own in conf:
+        return False
+    scopes = {getattr(task, "scope", "") for task in context["ti"].task.dag.tasks} - {own, ""}
+    others = [conf[scope] for scope in scopes if isinstance(conf.get(scope), Mapping)]
+    return any(other.get(what) for other in others for what in (REPLAY, DRY_RUN, REFREEZE))
 
 
 def _refused(what: str, value: object, context: Mapping[str, Any], rule: str) -> InvalidDefinition:
@@ -117,7 +149,7 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
         return (
             f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it is "
             f"another dry run. To replay {with_noun(replayed)}: airflow dags trigger "
-            f"{dag_run.dag_id} --conf {shlex.quote(as_json(conf))}"
+            f"{dag_run.dag_id} --conf {shlex.quote(_scoped(context, conf))}"
         )
     date = dag_run.logical_date
     dates = f" --from-date {date:%Y-%m-%dT%H:%M} --to-date {date:%Y-%m-%dT%H:%M}" if date else ""
@@ -125,7 +157,7 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
         f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it, or a "
         "backfill without a conf, is another dry run. To change the tables: airflow backfill "
         f"create --dag-id {dag_run.dag_id}{dates} --reprocess-behavior completed "
-        f"--dag-run-conf '{{\"{DRY_RUN}\": false}}'"
+        f"--dag-run-conf '{_scoped(context, {DRY_RUN: False})}'"
     )
 
 
@@ -180,21 +212,26 @@ def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -
     )
 
 
+def task_states(
+    dag_id: str, run_id: str, task_id: str, map_index: int | None = None
+) -> Collection[str | None]:
+    """Ask Airflow for the states of a task of a run, of all its instances or of one."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    by_run: Mapping[str, Mapping[str, str | None]] = RuntimeTaskInstance.get_task_states(
+        dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=map_index
+    )
+    return by_run.get(run_id, {}).values()
+
+
 def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
     """Say whether a mapped task has ended, or can no longer come.
 
     Airflow creates an instance that a clear adds when another instance of its task becomes ready.
     Once all of these have ended, it never comes: if every upstream task fails, for example.
     """
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    def states(index: int | None) -> Collection[str | None]:
-        by_run: Mapping[str, Mapping[str, str | None]] = RuntimeTaskInstance.get_task_states(
-            dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=index
-        )
-        return by_run.get(run_id, {}).values()
-
-    return all(state in _ENDED for state in states(map_index) or states(None))
+    task = (dag_id, run_id, task_id)
+    return all(state in _ENDED for state in task_states(*task, map_index) or task_states(*task))
 
 
 @contextmanager

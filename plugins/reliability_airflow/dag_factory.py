@@ -6,36 +6,31 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Param, task_group
+from airflow.sdk import DAG, Param
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
-from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
-from reliability_airflow.operators import TransactionOperator
+from reliability_airflow.groups import MIN_ACTIVE_RUNS, RETRIES, TaskOptions, build_tasks
 from reliability_airflow.releases import latest_version
-from reliability_airflow.schedule import timetable_of, zone_of_ticks
-from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
-from reliability_airflow.tasks import CloseOperator, EmitOperator, SettleOperator, unanchored_task
+from reliability_airflow.schedule import check_data_intervals, timetable_of
 
 if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
     from reliability_airflow.releases import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
-MIN_ACTIVE_RUNS = 2
 #: More than the window, because runs that wait behind a blocked txid are active too.
 ACTIVE_RUNS = 16
 #: Airflow's dialog makes null of a field that a person has emptied.
 _TEXT = ["string", "null"]
-DEFAULT_ARGS: dict[str, Any] = {
-    "owner": "reliability",
-    "retries": 3,
-    "retry_delay": timedelta(seconds=5),
-}
+DEFAULT_ARGS: dict[str, Any] = {"owner": "reliability", **RETRIES}
 
 
 def topology_dag(
     topology: Topology,
     *,
+    dag_id: str | None = None,
     schedule: str | timedelta | CronDataIntervalTimetable | DeltaDataIntervalTimetable | None,
     start_date: datetime,
     end_date: datetime | None = None,
@@ -43,12 +38,18 @@ def topology_dag(
     max_active_runs: int | None = None,
     conn_id: str = "spark_default",
     conf: dict[str, str] | None = None,
+    spark_args: dict[str, Any] | None = None,
+    pool: str | None = None,
+    queue: str | None = None,
+    executor_config: dict[str, Any] | None = None,
     default_args: dict[str, Any] | None = None,
+    outlets: Sequence[Asset] = (),
     unanchored: Sequence[Callable[[str, int], None]] = (),
     **dag_arguments: Any,
 ) -> DAG:
-    """Make the DAG of a topology; its id is the topology's name.
+    """Make a DAG of a topology alone; `topology_group` makes its tasks a part of any DAG.
 
+    :param dag_id: by default the topology's name
     :param schedule: a cron expression or preset such as `@daily`, a timedelta, or one of Airflow's
         timetables of these with data intervals; every run gets the data interval between two ticks.
         None for runs by hand
@@ -58,31 +59,26 @@ def topology_dag(
         later run that waits for it
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
-    :param default_args: override owner, retries, retry_delay and the like; also what is a property
-        of Spark and a parameter of SparkSubmitOperator, such as `executor_memory` and `py_files`
+    :param spark_args: what is a property of Spark and a parameter of SparkSubmitOperator, such as
+        `executor_memory` and `py_files`; before those in `default_args`
+    :param pool: of the steps' tasks alone: what limits them must not keep commits waiting
+    :param queue, executor_config: of the tasks that may start a driver, the steps' and the commit's
+    :param default_args: override owner, retries, retry_delay and the like; also callbacks of tasks,
+        and what `spark_args` has
+    :param outlets: assets that a run updates when it has committed something; each state has an
+        asset of its own besides (`state_asset`)
     :param unanchored: side work for each txid that a successful run has committed, such as a metric
         or a notification: functions of (topology, txid), one task each. Not part of the
         transaction's tree: their errors are logged and fail neither the txid nor the run
+    :param dag_arguments: other arguments of DAG, such as `tags`, `params` and callbacks of runs
     """
     active_runs = max_active_runs or max(ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < MIN_ACTIVE_RUNS:
         raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
-    if topology.spout.timed and schedule is None:
-        raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
-    if lost := [name for name in NOT_PROPERTIES if (default_args or {}).get(name) is not None]:
-        raise InvalidDefinition(
-            f"topology {topology.name}: {' and '.join(lost)} in default_args would have no effect",
-            remedy="leave it out; give properties by conf=, or in spark-defaults.conf.",
-        )
     timetable = timetable_of(schedule, start_date)
-    if topology.spout.timed and (zone := zone_of_ticks(timetable)) != "UTC":
-        raise InvalidDefinition(
-            f"topology {topology.name}: its schedule is in {zone}, and the dates in its pattern "
-            "are in UTC, where a day has another start",
-            remedy="give start_date in UTC, and a cron expression with the hours of UTC.",
-        )
+    check_data_intervals(topology, timetable)
     with DAG(
-        dag_id=topology.name,
+        dag_id=dag_id or topology.name,
         schedule=timetable,
         start_date=start_date,
         end_date=end_date,
@@ -96,58 +92,23 @@ def topology_dag(
         **latest_version(dag_arguments.pop("rerun_with_latest_version", None)),
         **dag_arguments,
     ) as dag:
-        given = (default_args or {}).items()
-        named = {
-            PROPERTIES[n]: value for n, value in given if n in PROPERTIES and value is not None
-        }
-        _build(topology, unanchored=unanchored, conn_id=conn_id, conf={**(conf or {}), **named})
+        options = TaskOptions(
+            conn_id=conn_id,
+            conf=conf or {},
+            spark_args=spark_args or {},
+            pool=pool,
+            queue=queue,
+            executor_config=executor_config,
+            outlets=outlets,
+            unanchored=unanchored,
+        )
+        build_tasks(topology, options, default_args=default_args or {})
     if not dag.has_task("emit"):
         raise InvalidDefinition(
             f"topology {topology.name}: topology_dag is called inside a task group",
             remedy="call it outside: it makes a DAG of its own.",
         )
     return dag
-
-
-def _build(
-    topology: Topology,
-    *,
-    unanchored: Sequence[Callable[[str, int], None]],
-    conn_id: str,
-    conf: dict[str, Any],
-) -> None:
-    @task_group(group_id="transaction")
-    def transaction(txid: int) -> None:
-        def task_for(task_id: str, step: str | None, priority_weight: int) -> TransactionOperator:
-            return TransactionOperator(
-                task_id=task_id,
-                topology=topology,
-                txid=txid,
-                step=step,
-                priority_weight=priority_weight,
-                conn_id=conn_id,
-                conf=conf,
-            )
-
-        # Absolute weights: by default processing would outweigh commit, and commits starve.
-        commit = task_for("commit", None, priority_weight=100)
-        upstream = reads_from(topology.steps)
-        steps = {s.name: task_for(s.name, s.name, priority_weight=1) for s in topology.steps}
-        for name, task in steps.items():
-            [steps[read] for read in upstream[name]] >> task
-            task >> commit
-        close = CloseOperator(
-            task_id="close", topology=topology, txid=txid, commit_task=commit.task_id
-        )
-        commit >> close.as_teardown()
-
-    emitted = EmitOperator(task_id="emit", topology=topology).output
-    settle = SettleOperator(task_id="settle", topology=topology, txids=emitted).as_teardown(
-        on_failure_fail_dagrun=True
-    )
-    transaction.expand(txid=emitted) >> settle
-    for function in unanchored:
-        unanchored_task(topology, settle.output, function)
 
 
 def _params() -> dict[str, Param]:

@@ -22,6 +22,7 @@ from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import SourceNotReady
 from reliability.deployment.settings import engine_of
 from reliability.deployment.topologies import folder_of
+from reliability_airflow.assets import tell_commit
 from reliability_airflow.context import REFREEZE, contact_of, is_asked_for
 from reliability_airflow.links import LINKS
 from reliability_airflow.stats import TopologyStats
@@ -110,6 +111,8 @@ class TransactionOperator(WaitingOperator):
             executor = AirflowExecutor(self, context, connection, task, stats)
             with stats.counting_failure(connection, txid):
                 dry_run = run_transaction(connection, task, executor)
+            if self.step is None and not dry_run:
+                tell_commit(context, connection, topology, txid)
             for difference in dry_run.differences if dry_run else ():
                 self.log.info("a replay of txid %s would change %s", txid, difference)
             for outcome in dry_run.violated if dry_run else ():

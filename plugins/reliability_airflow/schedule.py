@@ -21,6 +21,7 @@ from reliability_airflow.releases import (
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
+    from reliability.core.definitions import Topology
 
 #: presets of Airflow that croniter does not know
 _PRESETS = {"@quarterly": "0 0 1 */3 *"}
@@ -95,6 +96,31 @@ def _zone_of(start_date: datetime | None) -> str:
             f"the time zone of start_date is {zone}, which has no name",
             remedy='use a zone with a name, such as zoneinfo.ZoneInfo("Europe/Berlin").',
         ) from error
+
+
+def check_data_intervals(topology: Topology, timetable: Any) -> None:
+    """Check that a DAG's timetable gives its runs what the topology's spout reads by.
+
+    :raises InvalidDefinition: it reads by data interval, and they have none, or not in UTC
+    """
+    if not topology.spout.timed:
+        return
+    name = topology.name
+    if type(timetable).__name__ in ("NoneType", "NullTimetable"):
+        raise InvalidDefinition(f"topology {name} reads by interval: it needs a schedule")
+    kind = type(timetable)
+    if kind.__module__.startswith("airflow.") and "DataInterval" not in kind.__name__:
+        raise InvalidDefinition(
+            f"topology {name} reads by interval, and the runs of a {kind.__name__} have none",
+            remedy="give the DAG a timetable with data intervals, such as "
+            'schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC").',
+        )
+    if (zone := zone_of_ticks(timetable)) != "UTC":
+        raise InvalidDefinition(
+            f"topology {name}: its schedule is in {zone}, and the dates in its pattern "
+            "are in UTC, where a day has another start",
+            remedy="give start_date in UTC, and a cron expression with the hours of UTC.",
+        )
 
 
 def zone_of_ticks(timetable: Any) -> str:

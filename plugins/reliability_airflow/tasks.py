@@ -17,6 +17,8 @@ from airflow.sdk import task
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
+from reliability.core.txids import format_txids
+from reliability_airflow.assets import alias_of
 from reliability_airflow.context import (
     DRY_RUN,
     REFREEZE,
@@ -26,7 +28,9 @@ from reliability_airflow.context import (
     has_task_ended,
     interval_of,
     is_asked_for,
+    is_left_out,
     run_of,
+    task_states,
     txids_to_replay,
 )
 from reliability_airflow.releases import AirflowSkipException
@@ -36,7 +40,7 @@ from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
 
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.emit.requests import Run
@@ -72,6 +76,8 @@ class EmitOperator(WaitingOperator):
 
         from reliability.transaction.emit.emission import emit
 
+        if is_left_out(context):
+            raise AirflowSkipException("this run is a replay or a dry run of other topologies")
         try:
             name = self.topology.name
             with self.ledger(f"{name} emit", name) as connection:
@@ -181,39 +187,95 @@ class SettleOperator(WaitingOperator):
     """
 
     template_fields: Sequence[str] = ("txids",)
+    purpose = "settle"
 
-    def __init__(self, *, topology: Topology, txids: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        txids: Any,
+        emit_task: str = "emit",
+        assets: Sequence[Asset] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.topology = topology
         self.txids = txids
+        self.emit_task = emit_task
+        self.assets = assets
 
     def execute(self, context: Context) -> list[int]:
         """Succeed only if the ledger shows that everything this run requested is done.
 
         :returns: the txids that the run has committed; none if it was a dry run
         """
-        from reliability.transaction.emit.requests import settle
-
         name, run = self.topology.name, run_of(context)
-        with self.ledger(f"{name} settle", name) as connection:
+        # XCom is wiped when emit starts again: no ids means that emit did not succeed.
+        emit = "success" if self.txids is not None else self._state_of_emit(run)
+        with self.ledger(f"{name} {self.purpose}", name) as connection:
             try:
-                committed = settle(connection, name, run, [int(txid) for txid in self.txids or []])
+                committed = self.check(connection, run, [int(txid) for txid in self.txids or []])
             except RunUnsatisfied as error:
-                raise (_without_emit(run) if self.txids is None else error) from error
-            # XCom is wiped when emit starts again: no ids means that emit did not succeed.
-            if self.txids is None:
-                raise _without_emit(run)
+                raise (error if emit in ("success", "skipped") else self._without(emit, run)) from (
+                    error
+                )
+            if emit == "skipped":
+                raise AirflowSkipException("nothing was to be emitted")
+            if emit != "success":
+                raise self._without(emit, run)
         if is_asked_for(DRY_RUN, context):
             self.log.warning("%s", dry_run_notice(context))
+        if committed:
+            extra: dict[str, Any] = {"topology": name, "txids": format_txids(committed)}
+            for asset in self.assets:
+                context["outlet_events"][alias_of(self.topology)].add(asset, extra=extra)
         return committed
 
+    def check(self, connection: LedgerConnection, run: Run, txids: list[int]) -> list[int]:
+        """Return what has committed; close what is not done, and raise."""
+        from reliability.transaction.emit.requests import settle
 
-def _without_emit(run: Run) -> RunUnsatisfied:
-    return RunUnsatisfied(
-        f"run {run.run_id} of {run.dag_id}: its task `emit` did not succeed",
-        remedy="read the log of the run's task `emit`, fix what it names, and clear that task "
-        "with those behind it.",
-    )
+        return settle(connection, self.topology.name, run, txids)
+
+    def _state_of_emit(self, run: Run) -> str:
+        return next(iter(task_states(run.dag_id, run.run_id, self.emit_task)), None) or ""
+
+    def _without(self, emit: str, run: Run) -> RunUnsatisfied:
+        what = f"run {run.run_id} of {run.dag_id}: its task `{self.emit_task}` did not "
+        if emit == "upstream_failed":
+            remedy = "fix what failed before that task, and clear it with what is behind it."
+            return RunUnsatisfied(f"{what}start", remedy=remedy)
+        return RunUnsatisfied(
+            f"{what}succeed",
+            remedy=f"read the log of the run's task `{self.emit_task}`, fix what it names, and "
+            "clear that task with those behind it.",
+        )
+
+
+class CommittedOperator(SettleOperator):
+    """The last task of a group for what is behind it in the DAG; it changes nothing.
+
+    It starts when the group's transactions have ended, and is what `group >> task` means: settle is
+    a teardown, for which no other task waits.
+    """
+
+    purpose = "committed"
+
+    def execute(self, context: Context) -> list[int]:
+        """Return what the run has committed.
+
+        :raises AirflowSkipException: nothing was to be emitted, or it is a dry run
+        """
+        committed = super().execute(context)
+        if is_asked_for(DRY_RUN, context):
+            raise AirflowSkipException("a dry run: what is behind the group is skipped with it")
+        return committed
+
+    def check(self, connection: LedgerConnection, run: Run, txids: list[int]) -> list[int]:
+        """Return what has committed; raise if anything is not done."""
+        from reliability.transaction.emit.requests import settled
+
+        return settled(connection, self.topology.name, run, txids)
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:

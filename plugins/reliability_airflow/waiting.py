@@ -25,11 +25,16 @@ class WaitingOperator(BaseOperator):
     """An operator whose work can restart at any time, as all work with the ledger can.
 
     :param wait_timeout: fail if what the task waits for does not come for so long
+    :param scope: the key in a run's conf under which is what is meant for the task; empty if the
+        whole conf is
     """
 
-    def __init__(self, *, wait_timeout: timedelta = WAIT_TIMEOUT, **kwargs: Any) -> None:
+    def __init__(
+        self, *, wait_timeout: timedelta = WAIT_TIMEOUT, scope: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.wait_timeout = wait_timeout
+        self.scope = scope
         self._since: Mapping[str, str] = {}  # since when each thing has been waited for
         self._resumed_at = _now()
 

@@ -196,6 +196,7 @@ def test_settle_points_at_emit_if_that_failed(contexts, no_ledger, monkeypatch):
         raise RunUnsatisfied("run run of two_steps: txid 1 not done")
 
     monkeypatch.setattr("reliability.transaction.emit.requests.settle", settle)
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: ["failed"])
     context = contexts("settle")
     operator = context["ti"].task
     operator.txids = None

@@ -28,7 +28,8 @@ def interval_of(airflow_home):
             run_after=run_after,
             conf=conf,
         )
-        return interval_of({"dag_run": dag_run, "params": {}})
+        ti = SimpleNamespace(task=None)
+        return interval_of({"ti": ti, "dag_run": dag_run, "params": {}})
 
     return read
 

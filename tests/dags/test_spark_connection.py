@@ -181,7 +181,7 @@ def test_a_parameter_that_would_have_no_effect_is_refused(airflow_home, name):
 
     from reliability_airflow import topology_dag
 
-    with pytest.raises(InvalidDefinition, match=f"{name} in default_args would have no effect"):
+    with pytest.raises(InvalidDefinition, match=f"{name} would have no effect"):
         topology_dag(
             cdnow_revenue.topology,
             schedule="@daily",

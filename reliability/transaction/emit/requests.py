@@ -15,7 +15,7 @@ from reliability.core.errors import (
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.statement_key import StatementKey, TxidKey
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import recorded_try_of, request_of
 
@@ -162,13 +162,28 @@ def settle(
     with connection.transaction() as tx:
         rows = tx.all("latest_requests_of_run", topology=topology, **run)
         tx.run("record_tasks_ended", topology=topology, txid=None, **run)
-        requests = {row["txid"]: request_of(row) for row in rows}
-        done = {row["txid"] for row in rows if row["is_done"]}
-        undone = sorted({*txids, *requests} - done)
-        for txid in undone:
+        requests = {row["txid"]: row["request_id"] for row in rows}
+        for txid in _undone(rows, txids):
             if txid in requests:
-                _close_in(tx, requests[txid].request_id, "the run ended without it")
-    if undone:
+                _close_in(tx, requests[txid], "the run ended without it")
+    return _committed(topology, run, rows, txids)
+
+
+def settled(
+    connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
+) -> list[int]:
+    """Check and return the same, and change nothing."""
+    rows = connection.all("latest_requests_of_run", topology=topology, **run)
+    return _committed(topology, run, rows, txids)
+
+
+def _undone(rows: Sequence[Row], txids: Sequence[int]) -> list[int]:
+    done = {row["txid"] for row in rows if row["is_done"]}
+    return sorted({*txids, *(row["txid"] for row in rows)} - done)
+
+
+def _committed(topology: str, run: Run, rows: Sequence[Row], txids: Sequence[int]) -> list[int]:
+    if undone := _undone(rows, txids):
         named, why = with_noun(format_txids(undone)), ""
         for row in rows:  # why its last try failed, if that is known
             if row["txid"] == undone[0] and row["problem"] is not None:
@@ -179,7 +194,7 @@ def settle(
             remedy=RunUnsatisfied.remedy.about(topology=topology, txid=undone[0]),
         )
     return [
-        txid
-        for txid, request in sorted(requests.items())
-        if request.status is RequestStatus.SATISFIED and not request.is_dry_run
+        row["txid"]
+        for row in rows
+        if RequestStatus(row["status"]) is RequestStatus.SATISFIED and not row["is_dry_run"]
     ]
