@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.groups import MIN_ACTIVE_RUNS, RETRIES, TaskOptions, build_tasks
 from reliability_airflow.releases import latest_version
 from reliability_airflow.schedule import check_data_intervals, timetable_of
+from reliability_airflow.waiting import connections_as_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -45,6 +46,8 @@ def topology_dag(
     default_args: dict[str, Any] | None = None,
     outlets: Sequence[Asset] = (),
     unanchored: Sequence[Callable[[str, int], None]] = (),
+    ledger_conn_id: str | None = None,
+    database_conn_ids: Mapping[str, str] | None = None,
     **dag_arguments: Any,
 ) -> DAG:
     """Make a DAG of a topology alone; `topology_group` makes its tasks a part of any DAG.
@@ -70,6 +73,9 @@ def topology_dag(
     :param unanchored: side work for each txid that a successful run has committed, such as a metric
         or a notification: functions of (topology, txid), one task each. Not part of the
         transaction's tree: their errors are logged and fail neither the txid nor the run
+    :param ledger_conn_id: the Airflow connection to the ledger; by default the environment, a
+        service file or Airflow's configuration says where it is
+    :param database_conn_ids: the same for the databases that states and spouts name
     :param dag_arguments: other arguments of DAG, such as `tags`, `params` and callbacks of runs
     """
     active_runs = max_active_runs or max(ACTIVE_RUNS, topology.max_spout_pending)
@@ -84,7 +90,9 @@ def topology_dag(
         end_date=end_date,
         catchup=catchup and schedule is not None,
         max_active_runs=active_runs,
-        default_args=DEFAULT_ARGS | (default_args or {}),
+        default_args=DEFAULT_ARGS
+        | connections_as_arguments(ledger_conn_id, database_conn_ids)
+        | (default_args or {}),
         tags={"reliability", *dag_arguments.pop("tags", ())},
         doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
         params=_params() | dag_arguments.pop("params", {}),

@@ -27,6 +27,7 @@ from reliability_airflow.tasks import (
     SettleOperator,
     unanchored_task,
 )
+from reliability_airflow.waiting import connections_as_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Asset
@@ -77,6 +78,8 @@ def topology_group(
     *,
     group_id: str | None = None,
     default_args: Mapping[str, Any] | None = None,
+    ledger_conn_id: str | None = None,
+    database_conn_ids: Mapping[str, str] | None = None,
     **options: Any,
 ) -> TaskGroup:
     """Make a topology's tasks as a task group of the DAG at hand: `extract >> group >> report`.
@@ -87,6 +90,8 @@ def topology_group(
 
     :param group_id: by default the topology's name
     :param default_args: for the group's tasks; beyond them they have those of the DAG
+    :param ledger_conn_id: as for `topology_dag`
+    :param database_conn_ids: the same
     :param options: of `topology_dag`: `conn_id`, `conf`, `spark_args`, `pool`, `queue`,
         `executor_config`, `outlets`, `unanchored`
     :raises InvalidDefinition: the DAG cannot run this topology
@@ -96,6 +101,7 @@ def topology_group(
         **RETRIES,
         **group.dag.default_args,
         **group.default_args,  # of the groups around it
+        **connections_as_arguments(ledger_conn_id, database_conn_ids),
         **(default_args or {}),
     }
     _check_place(topology, group)

@@ -5,10 +5,12 @@ It also reports runs that Airflow shows as success although the ledger disagrees
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
@@ -16,10 +18,12 @@ from airflow.sdk import DAG, DagRunState
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
+from reliability.deployment.address import DriverAddresses
+from reliability.deployment.airflow_connections import configured_databases
 from reliability_airflow.alerts import AlertOperator, Channel, VerifyOperator
 from reliability_airflow.releases import AirflowException
 from reliability_airflow.stats import tell_gauges
-from reliability_airflow.waiting import WaitingOperator
+from reliability_airflow.waiting import WaitingOperator, connections_as_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def housekeeping_dag(
-    *, alerts: Sequence[Channel] = (), lag_over: timedelta | None = timedelta(hours=1)
+    *,
+    alerts: Sequence[Channel] = (),
+    lag_over: timedelta | None = timedelta(hours=1),
+    ledger_conn_id: str | None = None,
+    database_conn_ids: Mapping[str, str] | None = None,
 ) -> DAG:
     """Make the DAG `reliability_housekeeping`.
 
@@ -36,6 +44,8 @@ def housekeeping_dag(
         over: notifiers of airflow.sdk or of a provider, whose templates have `alert`, or functions
         of a `reliability.core.alert.Alert`
     :param lag_over: tell when an interval has lacked a commit for longer; None for never
+    :param ledger_conn_id: as for topology_dag
+    :param database_conn_ids: as for topology_dag, of all topologies of the ledger
     """
     with DAG(
         dag_id="reliability_housekeeping",
@@ -49,6 +59,7 @@ def housekeeping_dag(
             "retry_delay": timedelta(seconds=30),
             # With one active run, a sweep that hangs would prevent all later ones.
             "execution_timeout": timedelta(minutes=10),
+            **connections_as_arguments(ledger_conn_id, database_conn_ids),
         },
         tags={"reliability"},
         doc_md=(
@@ -67,11 +78,17 @@ def housekeeping_dag(
     return dag
 
 
-def verification_dag(every: timedelta = timedelta(days=1)) -> DAG:
+def verification_dag(
+    every: timedelta = timedelta(days=1),
+    *,
+    ledger_conn_id: str | None = None,
+    database_conn_ids: Mapping[str, str] | None = None,
+) -> DAG:
     """Make the DAG `reliability_verification`.
 
     It compares every row of every table with its contributions, which may take long; so it is not
-    a task of the housekeeping, which tells what it has found.
+    a task of the housekeeping, which tells what it has found. Connections are those of
+    `housekeeping_dag`.
     """
     with DAG(
         dag_id="reliability_verification",
@@ -79,7 +96,11 @@ def verification_dag(every: timedelta = timedelta(days=1)) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
         catchup=False,
         max_active_runs=1,
-        default_args={"owner": "reliability", "retries": 1},
+        default_args={
+            "owner": "reliability",
+            "retries": 1,
+            **connections_as_arguments(ledger_conn_id, database_conn_ids),
+        },
         tags={"reliability"},
         doc_md="Compares the tables with their contributions, as `reliability verify` does.",
     ) as dag:
@@ -96,12 +117,18 @@ class SweepOperator(WaitingOperator):
 
     def execute(self, context: Context) -> None:
         """Run it as a separate process that can be ended, with its output in the task's log."""
-        ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
-        if ended.exit_code:
-            with self.ledger("housekeeping", briefly=True):
-                pass  # raises what every session meets
-            raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
-        tell_gauges(partial(_ask, "gauges"))
+        with self.ledger("housekeeping", briefly=True) as connection:
+            connection.close()  # it is opened again when the sweep has ended
+            with TemporaryDirectory(prefix="reliability-") as folder:
+                addresses = DriverAddresses(folder, configured_databases())
+                ended = self._process.run_command(
+                    [sys.executable, "-m", "reliability", "sweep"],
+                    env={**os.environ, **addresses.variables},
+                )
+            if ended.exit_code:
+                connection.all("gauges")  # raises what every session meets
+                raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
+            tell_gauges(partial(connection.all, "gauges"))
 
     def on_kill(self) -> None:
         """End it with the task."""
@@ -129,13 +156,6 @@ def _not_done(runs: Sequence[Row]) -> SuccessNotDone:
     if len(names) == 1:
         return SuccessNotDone(what, topology=names[0])
     return SuccessNotDone(f"{what} (topologies {', '.join(names)})")
-
-
-def _ask(statement: str) -> list[Row]:
-    from reliability.transaction.topology.databases import open_ledger
-
-    with open_ledger("housekeeping") as connection:
-        return connection.all(statement)
 
 
 def _is_success(context: Context, dag_id: str, run_id: str) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import SourceNotReady
+from reliability.deployment.address import using
 from reliability.deployment.settings import engine_of
 from reliability.deployment.topologies import folder_of
 from reliability_airflow.assets import tell_commit
@@ -124,7 +125,8 @@ class TransactionOperator(WaitingOperator):
         from reliability_airflow.lineage import of_transaction
 
         run = Run(dag_id=task_instance.dag_id, run_id=task_instance.run_id)
-        return of_transaction(self.topology, int(self.txid), run, commits=self.step is None)
+        with using(self.conn_ids):
+            return of_transaction(self.topology, int(self.txid), run, commits=self.step is None)
 
     def submit(
         self, context: Context, connection: LedgerConnection, grant: Grant, step: str
@@ -138,7 +140,7 @@ class TransactionOperator(WaitingOperator):
         with self._launcher(context) as launcher:
             words = (_SENSITIVE.sub(r"\1***", word) for word in launcher.command(submission))
             self.log.info("%s", shlex.join(words))
-            self._driver = Driver(launcher, submission)
+            self._driver = Driver(launcher, submission, self.topology.databases_of_steps)
             self._driver.run(partial(is_wanted, connection, grant), self.log.info)
 
     @contextmanager
@@ -186,6 +188,7 @@ class TransactionOperator(WaitingOperator):
                 request_id=task.request_id,
                 work=task.work.to_json(),
                 ask_source=wait.for_source,
+                **self.named_connections,
             ),
             method_name="resume",
             kwargs=carried,

@@ -1,4 +1,4 @@
-"""One poller per process serves all tasks that wait without a worker slot.
+"""One poller per process and ledger serves all tasks that wait without a worker slot.
 
 One thread reads the ledger with a few statements per topology and notifies the waiters that have
 something to do. A second thread renews their runs and never blocks. A third sweeps: it may wait for
@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -28,7 +28,8 @@ from reliability.core.errors import (
 )
 from reliability.core.request import Request, RequestStatus
 from reliability.core.standing import Standing
-from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.address import NOT_NAMED, ConnIds, address_of, using
+from reliability.deployment.airflow_connections import asking_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.emit.requests import renew
 from reliability.transaction.maintain.sweep import sweep
@@ -77,9 +78,14 @@ class _Topology:
 
 
 class Poller:
-    """The waiters of this process, and the threads that run while there are any."""
+    """The waiters of this process for a ledger, and the threads that run while there are any.
 
-    def __init__(self) -> None:
+    :param conn_ids: the connections of Airflow that lead to the ledger, and to other databases
+    """
+
+    def __init__(self, conn_ids: ConnIds = NOT_NAMED) -> None:
+        self._conn_ids = conn_ids
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the triggerer
         self._lock = threading.Lock()
         self._waiters: set[Waiter] = set()
         self._topologies: defaultdict[str, _Topology] = defaultdict(_Topology)
@@ -92,7 +98,8 @@ class Poller:
         self, *, topology: str = "", txid: int = 0, request_id: int = 0, work: Work | None = None
     ) -> None:
         """Return when the waiter has something to do; the result is only a hint."""
-        loop, notified = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, notified = asyncio.get_running_loop(), asyncio.Event()
+        loop = self._loop
         waiter = Waiter(
             notify=lambda: loop.call_soon_threadsafe(notified.set),
             topology=topology,
@@ -140,7 +147,8 @@ class Poller:
             opened = partial(open_session, f"reliability poller {name}")
             connection = cache(lambda: stack.enter_context(opened()))
             while waiters := self._left(name):
-                _safely(lambda: work(connection, waiters))
+                with using(self._conn_ids), asking_by(self._loop):
+                    _safely(lambda: work(connection, waiters))
                 time.sleep(seconds)
 
     def _left(self, name: str) -> list[Waiter]:
@@ -314,8 +322,13 @@ def _safely(work: Callable[[], object]) -> None:
 
 def open_session(name: str) -> LedgerConnection:
     """Return a session with the ledger, or raise what is wrong with its address."""
-    return LedgerConnection(ledger_dsn(), application_name=name)
+    return LedgerConnection(address_of(), application_name=name)
 
 
-poller = Poller()
-"""The poller of this process."""
+_pollers: dict[ConnIds, Poller] = {}
+
+
+def poller_of(ledger_conn_id: str | None, database_conn_ids: Mapping[str, str] | None) -> Poller:
+    """Return this process's poller of the ledger that these connections lead to."""
+    conn_ids = ConnIds.of(ledger_conn_id, database_conn_ids)
+    return _pollers.setdefault(conn_ids, Poller(conn_ids))

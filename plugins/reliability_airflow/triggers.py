@@ -82,6 +82,8 @@ class TurnTrigger(ResumingTrigger):
     """Fire when the task has something to do.
 
     :param work: plain data of what the task does at its turn
+    :param ledger_conn_id: the connection of Airflow that leads to the ledger, if the DAG names one
+    :param database_conn_ids: the same for other databases, by their names
     """
 
     topology: str
@@ -89,10 +91,14 @@ class TurnTrigger(ResumingTrigger):
     request_id: int
     work: dict[str, Any]
     ask_source: bool = False
+    ledger_conn_id: str | None = None
+    database_conn_ids: dict[str, str] | None = None
 
     async def wait(self) -> None:
         from reliability.core.coordinator import Work
-        from reliability_airflow.poller import poller
+        from reliability_airflow.poller import poller_of
+
+        poller = poller_of(self.ledger_conn_id, self.database_conn_ids)
 
         if self.ask_source:  # only the task can ask the spout: this process has no pipeline code
             await asyncio.sleep(SOURCE_POLL_SECONDS)
@@ -116,11 +122,18 @@ class TurnTrigger(ResumingTrigger):
         return now
 
 
+@dataclass(eq=False, repr=False)
 class LedgerTrigger(ResumingTrigger):
-    """Fire when the ledger answers again, but not before a few seconds have passed."""
+    """Fire when the ledger answers again, but not before a few seconds have passed.
+
+    Its fields are those of TurnTrigger.
+    """
+
+    ledger_conn_id: str | None = None
+    database_conn_ids: dict[str, str] | None = None
 
     async def wait(self) -> None:
-        from reliability_airflow.poller import poller
+        from reliability_airflow.poller import poller_of
 
         await asyncio.sleep(LEDGER_POLL_SECONDS)
-        await poller.wait()
+        await poller_of(self.ledger_conn_id, self.database_conn_ids).wait()

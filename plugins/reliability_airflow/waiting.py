@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from reliability.core.errors import NOT_ANSWERING, PATIENCE_SECONDS, SOON_MENDED, ReliabilityError
+from reliability.deployment.address import ConnIds, using
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
 
@@ -21,22 +22,53 @@ PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
 LONGEST_LOGIN = timedelta(minutes=2)
 
 
+def connections_as_arguments(
+    ledger_conn_id: str | None, database_conn_ids: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Return the default arguments by which every task of a DAG knows its connections."""
+    named = {"ledger_conn_id": ledger_conn_id, "database_conn_ids": database_conn_ids}
+    return {name: value for name, value in named.items() if value}
+
+
 class WaitingOperator(BaseOperator):
     """An operator whose work can restart at any time, as all work with the ledger can.
 
     :param wait_timeout: fail if what the task waits for does not come for so long
     :param scope: the key in a run's conf under which is what is meant for the task; empty if the
         whole conf is
+    :param ledger_conn_id: the connection of Airflow that leads to the ledger
+    :param database_conn_ids: the same for other databases, by their names
     """
 
     def __init__(
-        self, *, wait_timeout: timedelta = WAIT_TIMEOUT, scope: str = "", **kwargs: Any
+        self,
+        *,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
+        scope: str = "",
+        ledger_conn_id: str | None = None,
+        database_conn_ids: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.wait_timeout = wait_timeout
         self.scope = scope
+        self.ledger_conn_id = ledger_conn_id
+        self.database_conn_ids = dict(database_conn_ids or {})
         self._since: Mapping[str, str] = {}  # since when each thing has been waited for
         self._resumed_at = _now()
+
+    @property
+    def conn_ids(self) -> ConnIds:
+        """Return the connections that the DAG names."""
+        return ConnIds.of(self.ledger_conn_id, self.database_conn_ids)
+
+    @property
+    def named_connections(self) -> dict[str, Any]:
+        """Return them as the fields of a trigger."""
+        return {
+            "ledger_conn_id": self.ledger_conn_id,
+            "database_conn_ids": self.database_conn_ids,
+        }
 
     def resume(self, context: Any, event: Mapping[str, Any] | None = None, **since: str) -> Any:
         """Continue after a wait; the event is only a hint, the ledger is read again."""
@@ -79,7 +111,7 @@ class WaitingOperator(BaseOperator):
         from reliability.transaction.topology.databases import open_ledger
 
         waited_for = SOON_MENDED if briefly else NOT_ANSWERING
-        with mapped_errors(topology, txid):
+        with mapped_errors(topology, txid), using(self.conn_ids):
             try:
                 with open_ledger(purpose) as connection:
                     yield connection
@@ -91,9 +123,8 @@ class WaitingOperator(BaseOperator):
                     kwargs = self.carried("ledger", error)
                     until = "until the ledger answers"
                 self.log.warning("%s The task waits %s, without using a retry.", error, until)
-                trigger = LedgerTrigger()  # type: ignore[no-untyped-call]
                 self.defer(
-                    trigger=trigger,
+                    trigger=LedgerTrigger(**self.named_connections),
                     method_name="resume",
                     kwargs=kwargs,
                     timeout=self.wait_timeout,  # the trigger itself waits while the ledger is away

@@ -13,7 +13,7 @@ from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
-from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.ledger.migrations import missing_migrations
@@ -86,7 +86,7 @@ def plan(
     That is the migrations that the ledger lacks, and what `reliability alter` would do. Run it on a
     pull request, with the code that it brings and a login that reads the ledger.
     """
-    with LedgerConnection(ledger_dsn(), "reliability plan") as connection:
+    with LedgerConnection(address_of(), "reliability plan") as connection:
         missing = missing_migrations(connection)
         if missing:  # the states are compared by statements of this release
             alterations = []

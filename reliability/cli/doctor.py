@@ -23,7 +23,7 @@ from reliability.core.definitions import WARM
 from reliability.core.errors import EngineUnavailable, NotPossible, ReliabilityError, RightMissing
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
-from reliability.deployment.settings import database_dsn
+from reliability.deployment.address import address_of, service_files
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import ENCODINGS, check_migrated
 from reliability.states.tables import check_rights
@@ -93,31 +93,49 @@ def _host() -> Iterator[CheckResult]:
 
 
 def _libpq_files() -> Iterator[CheckResult]:
-    home = Path.home()
-    service = Path(os.environ.get("PGSERVICEFILE", home / ".pg_service.conf"))
-    passwords = Path(os.environ.get("PGPASSFILE", home / ".pgpass"))
-    try:
-        is_secret = _SECRET.search(service.read_text(errors="replace")) is not None
-    except OSError:
-        is_secret = True
-    if is_secret:
-        yield _private("service file", service, "libpq finds no service without it")
-    else:  # others may read it; compose mounts it so
-        yield _ok("service file", f"{service}, without a password")
-    yield _private("pass file", passwords, "libpq ignores it if others can read it")
+    service = service_files()[0]
+    passwords = Path(os.environ.get("PGPASSFILE", Path.home() / ".pgpass"))
+    yield _service_file(service)
+    if (mode := _mode(passwords)) is None:
+        yield _absent("pass file", passwords)
+    elif mode & 0o077:
+        todo = (
+            f"chmod 600 {passwords}; of a mounted secret, whose mode stays, put the password into "
+            "the service file instead"
+        )
+        yield _fail("pass file", f"{passwords} has mode {mode:04o}, so libpq ignores it", todo)
+    else:
+        yield _ok("pass file", f"{passwords}, mode {mode:04o}")
     if "PGPASSWORD" in os.environ:
         todo = "put it into a pass file: every process started here inherits it"
         yield _warning("PGPASSWORD", "is in the environment", todo)
 
 
-def _private(check: str, path: Path, why: str) -> CheckResult:
+def _service_file(path: Path) -> CheckResult:
+    check = "service file"
+    if (mode := _mode(path)) is None:
+        return _absent(check, path)
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return _warning(check, f"{path} does not exist", f"nothing if you need none; {why}")
+        is_secret = _SECRET.search(path.read_text(errors="replace")) is not None
+    except OSError as error:
+        return _fail(check, f"{path}: {error.strerror}", "let this user read it")
+    if not is_secret:  # others may read it; compose mounts it so
+        return _ok(check, f"{path}, without a password")
     if mode & 0o077:
-        return _fail(check, f"{path} has mode {mode:04o}", f"chmod 600 {path}; {why}")
+        todo = f"chmod 600 {path}; nothing in a container, where nobody else is"
+        return _warning(check, f"{path} has a password, and mode {mode:04o}", todo)
     return _ok(check, f"{path}, mode {mode:04o}")
+
+
+def _absent(check: str, path: Path) -> CheckResult:
+    return _ok(check, f"there is no {path}; only addresses that libpq has to find need one")
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
 
 
 def _spark() -> CheckResult:
@@ -195,7 +213,9 @@ def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
     where = f"database {database or 'of the ledger'}"
     try:
-        with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
+        address = address_of(database)
+        yield _ok(f"{where}: address", f"by {address.origin}")
+        with LedgerConnection(address, "reliability cli") as connection:
             yield from _server(connection, where)
             yield from _migrated(connection, where)
     except ReliabilityError as error:

@@ -12,7 +12,7 @@ from reliability.cli.app import FAILED, FOUND, ledger, names, verb
 from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
-from reliability.deployment.settings import database_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, missing_migrations
 from reliability.ledger.migrations import migrate as migrate_database
@@ -42,7 +42,7 @@ def migrate(
 
     Migrate before you install the next release: the code of this release goes on meanwhile.
     """
-    with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
+    with LedgerConnection(address_of(database), "reliability cli") as connection:
         if check or plan:
             missing = missing_migrations(connection)
             for migration in missing:

@@ -179,7 +179,8 @@ def steps_of(spark: options.Spark, topology: Topology, module: str) -> RunStep:
         check_engine()
 
     def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
-        run_with_log(launcher, Submission(module=module, grant=grant, step=step), is_wanted)
+        submission = Submission(module=module, grant=grant, step=step)
+        run_with_log(launcher, submission, is_wanted, topology.databases_of_steps)
 
     return run_step
 

@@ -144,6 +144,11 @@ class Topology:
         """Return the databases of its states that are not the ledger's own, sorted."""
         return tuple(sorted({state.database for state in self.states} - {""}))
 
+    @property
+    def databases_of_steps(self) -> tuple[str, ...]:
+        """Return those, and the one that the spout reads."""
+        return tuple(sorted({*self.databases, self.spout.database} - {""}))
+
     def _check_types_read(self) -> None:
         columns = {
             f"{state.name}.{name}": type_

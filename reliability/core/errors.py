@@ -155,19 +155,24 @@ class TargetTableTaken(
 
 class PasswordInDsn(
     Terminal,
-    remedy="name a libpq service (service=reliability) and keep the password in a pass file.",
+    remedy="name a libpq service (service=reliability) and keep the password in a pass file, or "
+    "let Airflow keep it: ledger_conn_id names a connection.",
 ):
     """RELIABILITY_DSN holds a password."""
 
 
-class DsnUnreadable(Terminal, remedy="write a libpq string, such as service=reliability."):
+class DsnUnreadable(
+    Terminal,
+    remedy="write a libpq string, such as service=reliability; a connection of Airflow is named by "
+    "ledger_conn_id or database_conn_ids instead.",
+):
     """RELIABILITY_DSN cannot be read."""
 
 
 class LedgerUnavailable(
     Transient,
     remedy="check that Postgres is running (in a clone of this project: `make up`), and that "
-    "RELIABILITY_DSN and its service file point to it.",
+    "its address is right, which `reliability doctor` shows on each host.",
 ):
     """The ledger's Postgres does not answer."""
 
@@ -179,13 +184,21 @@ PATIENCE_SECONDS = 600
 
 class LedgerRefusedLogin(
     Terminal,
-    remedy="check the user, the database and the password or token in the libpq service file and "
-    "pass file on this host, and what renews them; then clear the task.",
+    remedy="check the user, the database and the password or token where the address comes from "
+    "(`reliability doctor` says it on each host), and what renews them; then clear the task.",
 ):
-    """The ledger's Postgres refused the login.
+    """The ledger's Postgres refused the login, or its credentials cannot be had.
 
-    Terminal, but not at once: credentials are rewritten, and libpq reads them at each login.
+    Terminal, but not at once: credentials are renewed, and each try asks for them again.
     """
+
+
+class DatabaseConnectionMissing(
+    LedgerRefusedLogin,
+    remedy="add it (airflow connections add ID --conn-type reliability …), correct ledger_conn_id "
+    "or database_conn_ids, or look at the secrets backend that has it; then clear the task.",
+):
+    """Airflow has no such connection, or no secrets backend that has it answers."""
 
 
 class LedgerBusy(Transient, remedy="do nothing: nothing was changed, and the task is retried."):

@@ -266,9 +266,12 @@ class Spout(ABC):
 
     :ivar opaque: a new attempt of a txid may read other rows, until the txid commits; otherwise a
         batch is frozen at emission
+    :ivar database: the name of the database that it reads, as a State names one; empty if it reads
+        the ledger's own or none
     """
 
     opaque: bool = False
+    database: str = ""
 
     @property
     def kind(self) -> SpoutKind:

@@ -22,7 +22,8 @@ from reliability.core.errors import (
     TextNotStorable,
 )
 from reliability.core.texts import with_storable_prose
-from reliability.ledger.failures import translate
+from reliability.deployment.address import DatabaseAddress
+from reliability.ledger.failures import is_refused, translate
 from reliability.ledger.queries import queries
 from reliability.ledger.times import read_all_times
 
@@ -180,16 +181,28 @@ class DatabaseTransaction:
 class LedgerConnection:
     """A session with Postgres, opened when needed and reopened after a loss.
 
-    :param database: the name of the database, which its errors say; empty for the ledger's own
+    :param address: where the database is, or libpq's connection string of the ledger's own; its
+        credentials are asked for whenever a session is opened
     """
 
-    def __init__(self, dsn: str, application_name: str = "reliability", database: str = "") -> None:
-        self.dsn = dsn
+    def __init__(
+        self, address: DatabaseAddress | str, application_name: str = "reliability"
+    ) -> None:
+        self.address = DatabaseAddress(dsn=address) if isinstance(address, str) else address
         self.application_name = application_name
-        self.database = database
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False
+
+    @property
+    def dsn(self) -> str:
+        """Return what libpq is told of the address, which has no secret."""
+        return self.address.dsn
+
+    @property
+    def database(self) -> str:
+        """Return the name of the database, which its errors say; empty for the ledger's own."""
+        return self.address.database
 
     @contextmanager
     def transaction(
@@ -299,19 +312,7 @@ class LedgerConnection:
 
     def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            connection = psycopg2.connect(
-                self.dsn,
-                # detect a lost peer within a minute, not after TCP's two hours
-                connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                # as Python's strings, whatever PGCLIENTENCODING and the server say
-                client_encoding="UTF8",
-                application_name=self.application_name,
-                cursor_factory=RealDictCursor,
-                keepalives_idle=30,
-                keepalives_interval=10,
-                keepalives_count=3,
-                tcp_user_timeout=30_000,
-            )
+            connection = self._log_in()
             connection.autocommit = True  # BEGIN and COMMIT are explicit
             read_all_times(connection)
             try:
@@ -321,6 +322,15 @@ class LedgerConnection:
                 raise
             self._connection = connection
         return self._connection
+
+    def _log_in(self) -> Connection:
+        keywords = self.address.keywords()
+        try:
+            return _connected(keywords, self.application_name)
+        except psycopg2.OperationalError as error:
+            if not is_refused(error) or (renewed := self.address.renewed(keywords)) is None:
+                raise
+        return _connected(renewed, self.application_name)
 
     def _open_session(self, connection: Connection) -> str:
         """Set up the session; return the statements that every transaction must start with."""
@@ -347,6 +357,24 @@ class LedgerConnection:
         except psycopg2.Error as error:
             logger.warning("ignored an error in a rollback: %s", error)
             self.close()
+
+
+def _connected(keywords: Mapping[str, str], application_name: str) -> Connection:
+    """Open a session by psycopg2's parameters, some of which are secret."""
+    own: dict[str, Any] = {
+        # detect a lost peer within a minute, not after TCP's two hours
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+        # as Python's strings, whatever PGCLIENTENCODING and the server say
+        "client_encoding": "UTF8",
+        "application_name": application_name,
+        "cursor_factory": RealDictCursor,
+    }
+    connection: Connection = psycopg2.connect(**{**keywords, **own})
+    return connection
 
 
 Ledger = LedgerConnection | DatabaseTransaction

@@ -70,6 +70,11 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy_of(error.pgcode))
 
 
+def is_refused(error: psycopg2.Error) -> bool:
+    """Say whether a server, or libpq by its files, refuses to open a session."""
+    return error.pgcode is None and _REFUSED.search(described(error)) is not None
+
+
 def described(error: psycopg2.Error) -> str:
     """Return Postgres's message without the row that it is about.
 
@@ -87,7 +92,7 @@ def described(error: psycopg2.Error) -> str:
 
 
 def _without_sqlstate(error: psycopg2.Error, text: str) -> ReliabilityError:
-    if _REFUSED.search(text):
+    if is_refused(error):
         return LedgerRefusedLogin(text)
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return LedgerUnavailable(text)

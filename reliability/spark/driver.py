@@ -26,7 +26,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
@@ -45,8 +45,8 @@ from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.core.types import read_as
+from reliability.deployment.address import address_of
 from reliability.deployment.fingerprint import fingerprint
-from reliability.deployment.settings import ledger_dsn
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.frames.corrections import with_corrections, with_sources
@@ -62,6 +62,7 @@ from reliability.spark.session import pin_zone, session_builder
 from reliability.spark.stage.read_postgres import read_postgres
 from reliability.spark.stage.reduce import reduce_frame
 from reliability.spark.stage.stage_task import stage_task, write
+from reliability.spark.stage.task_address import task_address
 from reliability.spark.submission import Submission
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     pin_zone()
     submission = Submission.parse(arguments)
     connection = LedgerConnection(
-        ledger_dsn(), application_name=f"reliability {submission.grant} driver"
+        address_of(), application_name=f"reliability {submission.grant} driver"
     )
     try:
         process_attempt(connection, submission)
@@ -170,7 +171,7 @@ def process_with(
     with connection.transaction() as tx:
         check_states(tx, topology)  # this host may have older code (C11)
     databases = TopologyDatabases.of_code(connection, topology)
-    own = LedgerConnection(connection.dsn, f"reliability {grant} progress")
+    own = LedgerConnection(connection.address, f"reliability {grant} progress")
     with databases, Progress(spark, own, grant):
         try:
             with translate_value_errors():
@@ -238,7 +239,7 @@ class _StepRun:
         types |= self.step.types_of(name)
         schema = ", ".join(f"`{column}` {type_}" for column, type_ in types.items())
         rows = [query.decode() for query in queries]
-        return mark_staged(read_postgres(self.spark, connection.dsn, rows, schema), name)
+        return mark_staged(read_postgres(self.spark, connection.address, rows, schema), name)
 
     def _place_of(self, name: str) -> tuple[LedgerConnection, State]:
         state = next(state for state in self.topology.states if state.name == name)
@@ -252,7 +253,9 @@ class _StepRun:
         stored = stored_state(self.topology.name, state)
         staged = reduce_frame(frame, stored).coalesce(self.topology.max_staging_sessions)
         tables = attempt_table.open_table(connection, stored, self.grant, meta.emitted.count)
-        partitions = write(staged, stage_task(connection, tables, self.grant))
+        task = stage_task(connection, tables, self.grant)
+        task = replace(task, address=task_address(self.spark, task.address))
+        partitions = write(staged, task)
         unacked = declare_partitions(connection, self.grant, state.name, partitions, aside)
         logger.info("%s staged %s in %s partitions", self.grant, state.name, partitions)
         return unacked

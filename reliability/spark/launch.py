@@ -20,6 +20,7 @@ from threading import Thread
 from typing import IO
 
 from reliability.core.definitions import WARM
+from reliability.deployment.address import DriverAddresses
 from reliability.spark.driver_environment import driver_environment, with_temporary_folder
 from reliability.spark.submission import Submission
 
@@ -112,11 +113,17 @@ class DriverFailed(Exception):
 
 
 class Driver:
-    """The driver of a step: a process group of its own, which is ended as a whole."""
+    """The driver of a step: a process group of its own, which is ended as a whole.
 
-    def __init__(self, launcher: Launcher, submission: Submission) -> None:
+    :param databases: the names of those that the step works with, beside the ledger's own
+    """
+
+    def __init__(
+        self, launcher: Launcher, submission: Submission, databases: Sequence[str] = ()
+    ) -> None:
         self._launcher = launcher
         self._submission = submission
+        self._databases = databases
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, is_wanted: Callable[[], bool], tell: Tell) -> None:
@@ -128,9 +135,11 @@ class Driver:
         """
         prefix = f"reliability-{self._submission.grant.topology}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+            addresses = DriverAddresses(folder, self._databases)
+            environment = {**self._launcher.environment(), **addresses.variables}
             process = self._process = subprocess.Popen(
                 self._launcher.command(self._submission),
-                env=with_temporary_folder(self._launcher.environment(), folder),
+                env=with_temporary_folder(environment, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -142,6 +151,7 @@ class Driver:
                 while (code := _wait(process, POLL_INTERVAL_SECONDS)) is None:
                     if not is_wanted():
                         raise DriverFailed("its attempt was ended")
+                    addresses.renew()
                 if code:
                     raise DriverFailed(_ending(code))
             finally:
@@ -160,12 +170,17 @@ class Driver:
         process.wait()
 
 
-def run_with_log(launcher: Launcher, submission: Submission, is_wanted: Callable[[], bool]) -> None:
+def run_with_log(
+    launcher: Launcher,
+    submission: Submission,
+    is_wanted: Callable[[], bool],
+    databases: Sequence[str] = (),
+) -> None:
     """Run a driver as `Driver.run` does, with its output in a file that is kept if it fails."""
     handle, name = tempfile.mkstemp(prefix=f"reliability-{submission.grant.topology}-")
     with os.fdopen(handle, "wb", buffering=0) as log:  # to be read while the driver runs
         try:
-            Driver(launcher, submission).run(
+            Driver(launcher, submission, databases).run(
                 is_wanted, lambda line: log.write(f"{line}\n".encode())
             )
         except DriverFailed as error:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.attempt import Grant
+from reliability.deployment.address import ADDRESSES
 from reliability.spark.engine_socket import STEP, ask, check_versions, connect
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def _environment_of_workers() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(("PYTHONPATH", "RELIABILITY_", "PG")) and name != "PGPASSWORD"
+        if name.startswith(("PYTHONPATH", "RELIABILITY_", "PG"))
+        and name not in ("PGPASSWORD", ADDRESSES)
     }
 
 

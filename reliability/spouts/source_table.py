@@ -23,8 +23,8 @@ from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.types import check_read_as, read_as
+from reliability.deployment.address import address_of
 from reliability.deployment.lazy import sql
-from reliability.deployment.settings import database_dsn
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -200,7 +200,7 @@ class SourceTable:
     def _connection(self) -> Iterator[LedgerConnection]:
         from reliability.ledger.connection import LedgerConnection
 
-        with LedgerConnection(database_dsn(self.database), "reliability source") as connection:
+        with LedgerConnection(address_of(self.database), "reliability source") as connection:
             try:
                 yield connection
             except ReliabilityError as error:

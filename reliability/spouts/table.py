@@ -34,7 +34,7 @@ from reliability.core.spout import (
     source_item,
 )
 from reliability.core.types import as_spark_writes
-from reliability.deployment.settings import database_dsn
+from reliability.deployment.address import address_of
 from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.source_table import SourceTable
 
@@ -81,8 +81,8 @@ class TableSpout(Spout):
     :param key: its unique key, smallint, integer or bigint
     :param columns: the columns to read; the default is all
     :param max_rows_per_batch: the most rows that a txid reads
-    :param database: the name of the table's database: RELIABILITY_DSN_<NAME>, or a libpq service of
-        that name; the default is the ledger's database
+    :param database: the name of the table's database: RELIABILITY_DSN_<NAME>, a libpq service of
+        that name, or what database_conn_ids names; the default is the ledger's database
     :param lag_seconds: take no lock, and ignore rows that are younger by `lag_column`, a
         timestamptz that is NOT NULL
     :param opaque: a new attempt of a txid may read other rows, until the txid commits
@@ -176,5 +176,5 @@ class TableSpout(Spout):
         ]
         queries = self.source_table.queries(list(columns), parts)
         schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
-        dsn = database_dsn(self.database)
-        return with_count(read_postgres(spark, dsn, queries, f"{schema}, _x bigint"))
+        address = address_of(self.database)
+        return with_count(read_postgres(spark, address, queries, f"{schema}, _x bigint"))

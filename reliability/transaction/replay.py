@@ -262,7 +262,7 @@ class ReplayRun:
     def _replay(self, txid: int) -> ReplayResult:
         """Process the txid until it is replayed, in a session of its own."""
         name = self._connection.application_name
-        with LedgerConnection(self._connection.dsn, application_name=name) as connection:
+        with LedgerConnection(self._connection.address, application_name=name) as connection:
             try:
                 if self._freezes:
                     self._refreeze(connection, txid)

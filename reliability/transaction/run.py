@@ -127,7 +127,7 @@ def run_transaction(
 @contextmanager
 def _renewing(connection: LedgerConnection, task: TransactionTask) -> Iterator[None]:
     """Renew the task's request beside its work, any statement of which may take hours (R3)."""
-    own = LedgerConnection(connection.dsn, f"{connection.application_name} renews")
+    own = LedgerConnection(connection.address, f"{connection.application_name} renews")
     has_ended = threading.Event()
 
     def renew_often() -> None:

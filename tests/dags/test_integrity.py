@@ -45,12 +45,32 @@ def test_every_dag_has_tags_owner_retries_and_docs(bag):
 
 
 def test_airflow_lists_the_installed_distribution_as_a_provider(airflow_home):
-    """What `airflow providers list` shows; Airflow checks its keys on the way."""
+    """What `airflow providers get` shows; Airflow checks its keys on the way."""
+    from airflow.configuration import conf
     from airflow.providers_manager import ProvidersManager
 
-    provider = ProvidersManager().providers["airflow-provider-reliability"]
+    from reliability_airflow.links import LINKS
+
+    manager = ProvidersManager()
+    provider = manager.providers["airflow-provider-reliability"]
     assert provider.data["name"] == "Reliability"
     assert provider.version == version("airflow-provider-reliability")
+    hook = manager.hooks["reliability"]
+    assert hook is not None
+    assert hook.connection_id_attribute_name == "ledger_conn_id"
+    assert hook.hook_name == "Reliability"
+    form = manager.connection_form_widgets
+    fields = {name for name in form if name.startswith("extra__reliability__")}
+    assert fields == {
+        f"extra__reliability__{name}" for name in ("sslmode", "sslrootcert", "target_session_attrs")
+    }
+    assert manager.field_behaviours["reliability"]["relabeling"]["schema"] == "Database"
+    links = {name for name in manager.extra_links_class_names if "reliability" in name}
+    assert links == {f"reliability_airflow.links.{type(link).__name__}" for link in LINKS}
+    config = dict(manager.provider_configs)["airflow-provider-reliability"]
+    options = config["reliability"]["options"]
+    assert {*options} == {"ledger_conn_id", "database_conn_ids"}
+    assert conf.get("reliability", "ledger_conn_id") == ""
 
 
 def test_there_is_no_cycle(bag):
@@ -261,6 +281,8 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
             "other_steps": [],
         },
         "ask_source": False,
+        "ledger_conn_id": "kept_ledger",
+        "database_conn_ids": {"mart": "kept_mart"},
     }
     path, arguments = TurnTrigger(**given).serialize()
     assert path == "reliability_airflow.triggers.TurnTrigger"

@@ -36,7 +36,7 @@ def dates_folder(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("dates")
     for name in ("dags", "bin", "input"):
         (folder / name).mkdir()
-    for file in ("words_dags.py", "deferring_dags.py"):
+    for file in ("words_dags.py", "deferring_dags.py", "rotating_dag.py"):
         shutil.copy(HERE / file, folder / "dags")
     command = folder / "bin" / "spark3-submit"  # one of the names that the provider allows
     command.write_text('#!/bin/sh\nexec python -m tests.end_to_end.stand_in "$@"\n')
@@ -80,6 +80,10 @@ def airflow(environment, dates_folder, versions):
             ),
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
             "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",  # of DAGs that ask for it
+            "AIRFLOW__SECRETS__BACKEND": "tests.end_to_end.secrets_in_file.SecretsInFile",
+            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"path": str(dates_folder / "secrets")}),
+            # a DAG's own connection comes before the service file, not before this variable
+            "RELIABILITY_DSN": "",
             "DATES_FOLDER": str(dates_folder / "input"),
             "PATH": f"{dates_folder / 'bin'}:{environment.own_env()['PATH']}",
         }

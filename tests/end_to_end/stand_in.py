@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dev.services.processes import wait_until
 from reliability.core.definitions import Topology
+from reliability.deployment.address import address_of
 from reliability.deployment.fingerprint import fingerprint
-from reliability.deployment.settings import ledger_dsn
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.imports import find_code
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
     topology = load_topology(submission.module, grant.topology)
     hold = Path(os.environ["DATES_FOLDER"]) / topology.name / "hold"
     with LedgerConnection(
-        ledger_dsn(), application_name=f"reliability {grant} driver"
+        address_of(), application_name=f"reliability {grant} driver"
     ) as connection:
         start_step(connection, grant, submission.step, _this_driver(topology))
         wait_until(lambda: not hold.exists(), "to be let go", PATIENCE)

@@ -20,7 +20,7 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.graph import THE_STEP
-from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
@@ -75,7 +75,7 @@ def test_a_refused_login(environment, monkeypatch):
 def test_a_password_in_the_dsn_is_refused_and_no_piece_of_it_repeated(monkeypatch, dsn, error):
     monkeypatch.setenv("RELIABILITY_DSN", dsn)
     with pytest.raises(error) as raised:
-        ledger_dsn()
+        address_of()
     assert "hunter2" not in str(raised.value)
     assert raised.value.__cause__ is None
 

@@ -36,6 +36,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems, Verdict
+from reliability.deployment.address import DatabaseAddress
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
 from reliability.spark.stage.read_postgres import ReadTask
 from reliability.spouts.file_item import FileItem
@@ -422,7 +423,9 @@ def test_values_survive_the_way_from_postgres_to_spark(database, dsn, spark):
 
 def read_by_task(dsn, queries, **columns):
     """Return what Spark's task reads in these types."""
-    task = ReadTask(dsn=dsn, queries=tuple(queries), columns=tuple(columns.items()))
+    task = ReadTask(
+        address=DatabaseAddress(dsn=dsn), queries=tuple(queries), columns=tuple(columns.items())
+    )
     batches = [batch for query in queries for batch in task.read(query)]
     return [row for batch in batches for row in batch.to_pylist()]
 

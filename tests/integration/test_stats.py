@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import socket
 from collections import defaultdict
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,7 +141,7 @@ def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection)
 class ThisProcess:
     """Runs the command line of the sweep's process in this one."""
 
-    def run_command(self, command):
+    def run_command(self, command, env):
         return say(*command[3:], code=None)
 
 
@@ -196,7 +198,9 @@ def test_figures_that_cannot_be_read_fail_no_task(daemon, spark, sweep_task, con
 def test_without_metrics_nothing_is_asked(configured, spark, sweep_task, monkeypatch):
     configured(statsd_on=False)
     asked: list[str] = []
-    monkeypatch.setattr("reliability_airflow.housekeeping._ask", asked.append)
-    sweep_task.execute({})
+    ledger = SimpleNamespace(close=lambda: None, all=asked.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_task, "ledger", lambda *_, **__: nullcontext(ledger))
+        sweep_task.execute({})
     spark.run(1)
     assert asked == []

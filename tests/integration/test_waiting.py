@@ -45,7 +45,7 @@ def own_poller(airflow_home, monkeypatch):
     from reliability_airflow import poller
 
     own = poller.Poller()
-    monkeypatch.setattr(poller, "poller", own)
+    monkeypatch.setattr(poller, "poller_of", lambda *_: own)
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(poller, "SWEEP_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(poller, "RENEW_INTERVAL_SECONDS", 0.02)
@@ -531,7 +531,8 @@ def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", AWAY)
     with pytest.raises(Exception, match="LEDGER_UNAVAILABLE"):
         sweep_task.execute({})
-    monkeypatch.setattr(sweep_task, "ledger", lambda *_, **__: nullcontext())
+    ledger = SimpleNamespace(close=lambda: None, all=lambda _: [])
+    monkeypatch.setattr(sweep_task, "ledger", lambda *_, **__: nullcontext(ledger))
     with pytest.raises(Exception, match="exit code 1"):
         sweep_task.execute({})
 

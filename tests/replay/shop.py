@@ -37,7 +37,7 @@ from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
-from reliability.deployment.settings import database_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
@@ -338,11 +338,11 @@ class Shop:
         stage_batch(self.connection, self.topology, grant, tasks=tasks)
 
     def dsn_of(self, database: str) -> str:
-        return database_dsn(database) if database else self.connection.dsn
+        return address_of(database).dsn if database else self.connection.dsn
 
     @staticmethod
     def connection_to(database: str) -> closing[LedgerConnection]:
-        return closing(LedgerConnection(database_dsn(database)))
+        return closing(LedgerConnection(address_of(database)))
 
     # --- what there is ---------------------------------------------------------------------------
 

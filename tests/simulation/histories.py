@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reliability.spark.stage.stage_task
 import reliability.transaction.topology.databases
-from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config, configs, configs_with_corrections
 from tests.simulation.connections import SimulatedConnection
@@ -63,7 +63,7 @@ def prepare(dsn: str) -> None:
 
 def happen(history: History) -> None:
     """Let a history happen, and raise AssertionError for what must not be."""
-    with closing(World(ledger_dsn(), history.config)) as world:
+    with closing(World(address_of().dsn, history.config)) as world:
         for step in history.steps:
             perform(world, step)
         world.check_standing()

@@ -32,7 +32,7 @@ from reliability.core.errors import (
 from reliability.core.leases import Leases
 from reliability.core.request import TaskTry
 from reliability.core.spout import SpoutKind
-from reliability.deployment.settings import database_dsn
+from reliability.deployment.address import DatabaseAddress, address_of
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.read_rows import blocked_of, standing_of
 from reliability.spark.stage.stage_task import StageTask
@@ -432,7 +432,7 @@ class World(Unattended):
 
         copy, types = self.open(grant, sink)
         task = StageTask(
-            dsn=self.dsn_of(sink),
+            address=DatabaseAddress(dsn=self.dsn_of(sink)),
             copy=copy,
             types=types,
             grant=grant,
@@ -449,7 +449,7 @@ class World(Unattended):
 
     def dsn_of(self, sink: str) -> str:
         database = self.states[sink].database
-        return database_dsn(database) if database else self.connection.dsn
+        return address_of(database).dsn if database else self.connection.dsn
 
     def _contents(self, grant: Grant) -> Sequence[Tuple]:
         if self.invariants.knows(grant.attempt):

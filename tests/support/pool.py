@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psycopg2.extensions import connection as Connection
 
+from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.connection import LedgerConnection
 
 Session = tuple[Connection, str]
@@ -19,8 +20,8 @@ class PooledConnection(LedgerConnection):
     made for.
     """
 
-    def __init__(self, dsn: str, application_name: str = "pooled", database: str = "") -> None:
-        super().__init__(dsn, "pooled", database)
+    def __init__(self, address: DatabaseAddress | str, application_name: str = "pooled") -> None:
+        super().__init__(address, "pooled")
         self._name = application_name
         self._own_pins = ""
 

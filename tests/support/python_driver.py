@@ -15,9 +15,9 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP, Step
 from reliability.core.spout import BatchMeta, SourceItem, Spout, only
+from reliability.deployment.address import address_of
 from reliability.deployment.fingerprint import CodeFingerprint
 from reliability.deployment.lazy import np, pa, pq
-from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage.read_postgres import ReadTask
 from reliability.spark.stage.stage_task import stage_task
@@ -125,7 +125,7 @@ def _rows_of_table(spout: TableSpout, meta: BatchMeta) -> list[dict[str, Any]]:
     columns = table.columns(spout.columns, types=spout.types)
     queries = table.queries([*columns], [item.keys for item in only(TableKeys, meta.items)])
     task = ReadTask(
-        dsn=database_dsn(spout.database),
+        address=address_of(spout.database),
         queries=tuple(queries),
         columns=(*columns.items(), ("_x", "bigint")),
     )

@@ -25,6 +25,7 @@ PLUGIN = ROOT / "plugins" / "reliability_airflow"
 TRANSACTION = {
     "reliability.core",
     "reliability.ledger",
+    "reliability.deployment.address",
     "reliability.deployment.settings",
     "reliability.states",
 }
@@ -44,9 +45,15 @@ ALLOWED = {
     "reliability/core": {"reliability.core"},
     "reliability/airflow_provider.py": {"reliability.core"},
     "reliability/deployment": {"reliability.core"},
-    "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
+    "reliability/ledger": {
+        "reliability.core",
+        "reliability.deployment.address",
+        "reliability.ledger",
+        "psycopg2",
+    },
     "reliability/spouts": {
         "reliability.core",
+        "reliability.deployment.address",
         "reliability.deployment.lazy",
         "reliability.deployment.settings",
         "reliability.spark.frames",

@@ -1,7 +1,7 @@
 """Read Postgres queries into a DataFrame, one Spark task per query, without a JDBC driver.
 
 A task copies its query's rows out as CSV in one short transaction, and converts them to Arrow
-afterwards, so the database never waits for Spark. The DSN is libpq's and has no password.
+afterwards, so the database never waits for Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from reliability.core.errors import SchemaMismatch
 from reliability.core.types import digits_of
+from reliability.deployment.address import DatabaseAddress
 from reliability.deployment.lazy import T, pa, pc, sql
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.queries import queries as named_queries
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
+from reliability.spark.stage.task_address import task_address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,14 +31,16 @@ _CONVERSION = re.compile(r"column #(\d+): .*invalid value '(.*)'", re.S)
 
 
 def read_postgres(
-    spark: SparkSession, dsn: str, queries: Sequence[str], schema: StructType | str
+    spark: SparkSession,
+    address: DatabaseAddress,
+    queries: Sequence[str],
+    schema: StructType | str,
 ) -> DataFrame:
     """Return the rows of all queries as one frame, with a partition for each query.
 
     Each task reads in its own transaction, and again if Spark runs it again. So the rows that the
     queries select must not change meanwhile.
 
-    :param dsn: libpq's, without a password
     :param queries: SELECT statements without parameters; their columns are in the schema's order
     :param schema: integers, float, double, decimal, string, date, timestamp (of a timestamptz),
         timestamp_ntz and boolean; any Postgres type may be read as a string
@@ -47,7 +51,7 @@ def read_postgres(
     if not queries:
         return spark.createDataFrame([], wanted)
     task = ReadTask(
-        dsn=dsn,
+        address=task_address(spark, address),
         queries=tuple(queries),
         columns=tuple((field.name, field.dataType.simpleString()) for field in wanted),
     )
@@ -60,7 +64,7 @@ def read_postgres(
 class ReadTask:
     """What a Spark task needs, as plain values: Spark pickles it, and it has no secret."""
 
-    dsn: str
+    address: DatabaseAddress
     queries: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
 
@@ -76,7 +80,7 @@ class ReadTask:
         with tempfile.TemporaryFile() as file:
             rows = _RowFile(cast(BinaryIO, file))
             statement = sql.SQL(named_queries()["copy_out"]).format(query=sql.SQL(query))
-            connection = LedgerConnection(self.dsn, application_name="reliability read")
+            connection = LedgerConnection(self.address, application_name="reliability read")
             with connection, connection.transaction(reads_only=True) as tx:
                 tx.cursor.copy_expert(statement, rows)
             for chunk in rows.chunks():

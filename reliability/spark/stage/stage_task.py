@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
+from reliability.deployment.address import DatabaseAddress
 from reliability.deployment.lazy import np, pa
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.spark.stage.encode import Chunks, encode
@@ -38,7 +39,7 @@ class StageTask:
     :param types: the Postgres type of each column, in the order of `copy`
     """
 
-    dsn: str
+    address: DatabaseAddress
     copy: str
     types: Mapping[str, str]
     grant: Grant
@@ -63,7 +64,7 @@ class StageTask:
         :raises SchemaMismatch: a value does not fit its column
         """
         rows = BinaryRows(batches, self.types, self.grant.attempt)
-        with LedgerConnection(self.dsn, f"reliability {self.grant}") as connection:
+        with LedgerConnection(self.address, f"reliability {self.grant}") as connection:
             connection.open_patiently(SESSION_PATIENCE_SECONDS)
             try:
                 with connection.transaction() as tx:
@@ -145,7 +146,7 @@ def stage_task(connection: LedgerConnection, tables: StateTables, grant: Grant) 
     with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
     return StageTask(
-        dsn=connection.dsn,
+        address=connection.address,
         copy=copy,
         types=tables.copied_types(),
         grant=grant,

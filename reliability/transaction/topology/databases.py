@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.deployment.settings import database_dsn, ledger_dsn
+from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
 
 
 def open_ledger(purpose: str, topology: str = "") -> LedgerConnection:
-    """Open the ledger to which RELIABILITY_DSN points.
+    """Open the ledger of this process.
 
     :param purpose: what the session is for, shown in pg_stat_activity
     :param topology: a name that a person typed
     :raises LedgerNotMigrated, LedgerTooNew, MigrationChanged: the schema is not this release's
     :raises TopologyUnknown, NotTheCoordinator: as for check_known
     """
-    connection = LedgerConnection(ledger_dsn(), application_name=f"reliability {purpose}".strip())
+    connection = LedgerConnection(address_of(), application_name=f"reliability {purpose}".strip())
     try:
         check_migrated(connection)
         if topology:
@@ -85,7 +85,7 @@ class TopologyDatabases:
         """Return the session with a database; "" is the coordinator's own."""
         if database not in self._connections:
             self._connections[database] = LedgerConnection(
-                database_dsn(database), self.coordinator.application_name, database
+                address_of(database), self.coordinator.application_name
             )
         return self._connections[database]
 

@@ -1,0 +1,317 @@
+"""Where a database is, and how each session with it gets its credentials.
+
+The first of these that is there says it, for the ledger and, with its name, for another database:
+
+1. what a driver was given by the task that started it (`driver_addresses`)
+2. `RELIABILITY_DSN`, `RELIABILITY_DSN_<NAME>`: libpq's connection string, without a password
+3. the connection of Airflow that a DAG names (`using`)
+4. the libpq service `reliability`, or of the database's name, in a service file
+5. the connection of Airflow that its configuration names; for the ledger, `reliability_default`
+
+If there is none, libpq is told the service all the same, and says that it has none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from reliability.core.errors import (
+    DsnUnreadable,
+    InvalidDefinition,
+    LedgerRefusedLogin,
+    PasswordInDsn,
+)
+from reliability.core.names import NAME
+
+logger = logging.getLogger(__name__)
+LEDGER = "reliability"
+#: names a function, `module:function`, that is asked for the credentials of each session
+CREDENTIALS = "RELIABILITY_CREDENTIALS"
+#: names the file with the addresses that a driver was given
+ADDRESSES = "RELIABILITY_ADDRESSES"
+#: How often a driver is told the credentials again, and how long it waits for new ones when a
+#: login was refused.
+TOLD_SECONDS = 20.0
+RENEWED_SECONDS = 45.0
+#: After this time without being told again, a file belongs to nobody.
+LEFT_SECONDS = 3600.0
+_FILE = "addresses"
+_POLL_SECONDS = 0.5
+_SECRETS = ("password", "sslpassword")
+
+Keywords = Mapping[str, str]
+"""libpq's keywords, such as host and password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseAddress:
+    """Where a database is, and how a session gets its credentials. It has no secret itself.
+
+    :param dsn: libpq's connection string, without a password
+    :param database: the name of a database; empty for the ledger's own
+    :param origin: who says where it is, for people
+    :param ask: returns what `dsn` does not say, with the password. It is asked for every session;
+        if there is none, libpq finds it in its own files and environment
+    """
+
+    dsn: str = ""
+    database: str = ""
+    origin: str = "a connection string"
+    ask: Callable[[], Keywords] | None = None
+
+    def keywords(self) -> dict[str, str]:
+        """Return psycopg2's parameters for a new session.
+
+        :raises LedgerRefusedLogin: the credentials cannot be had now
+        """
+        told = dict(self.ask()) if self.ask else {}
+        if function := os.environ.get(CREDENTIALS):
+            told |= _asked_of(function, self.database, self.public(told))
+        return {"dsn": self.dsn, **told}
+
+    def public(self, told: Keywords) -> dict[str, str]:
+        """Return all that is known of the address and no secret, as libpq's keywords."""
+        from psycopg2.extensions import parse_dsn
+
+        known = {**parse_dsn(self.dsn), **told}
+        return {name: value for name, value in known.items() if name not in _SECRETS}
+
+    def renewed(self, refused: Keywords) -> dict[str, str] | None:
+        """Return other parameters than those with which a login was refused; None without."""
+        if self.ask is None:
+            return None
+        until = time.monotonic() + (RENEWED_SECONDS if isinstance(self.ask, ToldKeywords) else 0)
+        while (keywords := self.keywords()) == refused:
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_POLL_SECONDS)
+        return keywords
+
+
+def _asked_of(function: str, database: str, known: Keywords) -> Keywords:
+    module, _, name = function.partition(":")
+    try:
+        told: Keywords = getattr(import_module(module), name)(database, known)
+    except Exception as error:  # a user's function may raise anything
+        what = f"{CREDENTIALS}={function} fails: {type(error).__name__}: {error}"
+        raise LedgerRefusedLogin(what) from error
+    return told
+
+
+# --- who says it ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConnIds:
+    """The ids of Airflow's connections for a ledger, and for other databases by their names."""
+
+    ledger: str = ""
+    databases: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, ledger: str | None, databases: Mapping[str, str] | None) -> ConnIds:
+        return cls(ledger or "", tuple(sorted((databases or {}).items())))
+
+    def for_database(self, database: str) -> str:
+        """Return the id for a database; empty if none is named."""
+        return dict(self.databases).get(database, "") if database else self.ledger
+
+
+NOT_NAMED = ConnIds()
+_IN_USE: ContextVar[ConnIds] = ContextVar("conn_ids", default=NOT_NAMED)
+
+
+@contextmanager
+def using(conn_ids: ConnIds) -> Iterator[None]:
+    """Let `address_of` know, in this thread, which connections of Airflow a DAG names."""
+    token = _IN_USE.set(conn_ids)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
+
+
+def address_of(database: str = "") -> DatabaseAddress:
+    """Return the address of a user's database; "" is the ledger's own.
+
+    :raises PasswordInDsn: a variable holds a password, which would appear wherever an environment
+        or a Spark conf is shown (G10)
+    :raises DsnUnreadable: libpq cannot parse it
+    :raises InvalidDefinition: the name is not valid
+    """
+    if database and not NAME.fullmatch(database):
+        raise InvalidDefinition(
+            f"database: {database!r} is not a valid name",
+            remedy="use lower case, digits and single underscores; it names a libpq service.",
+        )
+    if (told := _told(database)) is not None:
+        return told
+    variable = f"RELIABILITY_DSN_{database.upper()}" if database else "RELIABILITY_DSN"
+    if dsn := os.environ.get(variable):
+        return DatabaseAddress(dsn=_checked(dsn, variable), database=database, origin=variable)
+    if conn_id := _IN_USE.get().for_database(database):
+        return address_at(conn_id, database, "the DAG names it")
+    service = database or LEDGER
+    if ADDRESSES not in os.environ and not _is_in_a_file(service):
+        from reliability.deployment.airflow_connections import configured
+
+        if found := configured(database):
+            return address_at(found[0], database, found[1])
+    return DatabaseAddress(
+        dsn=f"service={service}", database=database, origin=f"libpq's service {service}"
+    )
+
+
+def address_at(conn_id: str, database: str = "", why: str = "as named") -> DatabaseAddress:
+    """Return the address to which a connection of Airflow leads.
+
+    :param why: why it is this one, for people
+    """
+    from reliability.deployment.airflow_connections import AskAirflow
+
+    origin = f"Airflow's connection {conn_id}, {why}"
+    return DatabaseAddress(database=database, origin=origin, ask=AskAirflow(conn_id))
+
+
+def _checked(dsn: str, variable: str) -> str:
+    import psycopg2.extensions
+
+    try:
+        parts = psycopg2.extensions.parse_dsn(dsn)
+    except psycopg2.ProgrammingError:
+        # libpq quotes what it cannot parse, which may be part of a password
+        raise DsnUnreadable(f"{variable} cannot be read") from None
+    if secret := set(_SECRETS) & parts.keys():
+        raise PasswordInDsn(f"{variable} holds a {secret.pop()}")
+    return dsn
+
+
+def service_files() -> list[Path]:
+    """Return where libpq looks for services, as far as that can be told."""
+    home, system = Path.home() / ".pg_service.conf", os.environ.get("PGSYSCONFDIR")
+    own = Path(os.environ.get("PGSERVICEFILE") or home)
+    return [own, Path(system) / "pg_service.conf"] if system else [own]
+
+
+def _is_in_a_file(service: str) -> bool:
+    section = re.compile(rf"^\s*\[{re.escape(service)}\]", re.MULTILINE)
+    for file in service_files():
+        try:
+            if section.search(file.read_text(errors="replace")):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+# --- what a driver is given ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToldKeywords:
+    """Reads what the task that has started the driver tells it, anew for each session.
+
+    :param path: of the file, on the driver's host
+    """
+
+    path: str
+    database: str
+
+    def __call__(self) -> Keywords:
+        """Return the keywords.
+
+        :raises LedgerRefusedLogin: the file is not there, or not this user's alone
+        """
+        if (entry := _entries(self.path).get(self.database)) is None:
+            raise LedgerRefusedLogin(f"{self.path} does not tell the credentials")
+        keywords: Keywords = entry["keywords"]
+        return keywords
+
+
+def _entries(path: str) -> dict[str, dict[str, Any]]:
+    """Read a file of addresses; nothing if it is not there, or not this user's alone."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                return {}
+            entries: dict[str, dict[str, Any]] = json.load(file)
+            return entries
+    except OSError:
+        return {}
+
+
+def _told(database: str) -> DatabaseAddress | None:
+    path = os.environ.get(ADDRESSES, "")
+    if not path or (entry := _entries(path).get(database)) is None:
+        return None
+    ask = ToldKeywords(path, database)
+    return DatabaseAddress(dsn=entry["dsn"], database=database, origin=entry["origin"], ask=ask)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove files of this user's that nobody renews: the task was killed, and could not."""
+    for path in folder.glob(f"reliability-*/{_FILE}"):
+        with suppress(OSError):  # another user's, or gone
+            if time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                path.unlink()
+
+
+class DriverAddresses:
+    """What another process is told of the addresses that it cannot find itself.
+
+    Secrets are in a file, never in arguments, a Spark conf or an environment (G10).
+
+    :param folder: a folder of this user's alone, which is removed with that process
+    :param databases: the names of those that it works with, beside the ledger's own
+    """
+
+    def __init__(self, folder: str, databases: Iterable[str] = ()) -> None:
+        self._path = Path(folder) / _FILE
+        _remove_left(self._path.parent.parent)
+        names = {"", *databases, *(name for name, _ in _IN_USE.get().databases)}
+        addresses = (address_of(name) for name in sorted(names))
+        self._asked = [address for address in addresses if address.ask]
+        self._due = 0.0
+        self._write()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables for the process."""
+        return {ADDRESSES: str(self._path)}
+
+    def renew(self) -> None:
+        """Tell the credentials again, unless that was done just now; called regularly."""
+        if self._asked and time.monotonic() >= self._due:
+            try:
+                self._write()
+            except LedgerRefusedLogin as error:  # what it was told last may still be right
+                logger.warning("a driver is told its credentials later: %s", error)
+                self._path.touch()
+
+    def _write(self) -> None:
+        self._due = time.monotonic() + TOLD_SECONDS
+        entries = {
+            address.database: {
+                "dsn": address.dsn,
+                "origin": address.origin,
+                "keywords": dict(address.ask()) if address.ask else {},
+            }
+            for address in self._asked
+        }
+        new = self._path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(entries, file)
+        new.replace(self._path)

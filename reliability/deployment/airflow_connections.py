@@ -1,0 +1,177 @@
+"""Airflow's connections to Postgres, found by its secrets backends in whatever process this is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from reliability.core.errors import (
+    DatabaseConnectionMissing,
+    DsnUnreadable,
+    InvalidDefinition,
+    LedgerRefusedLogin,
+)
+
+DEFAULT = "reliability_default"
+SECTION = "reliability"
+TYPES = ("reliability", "postgres", "postgresql")
+_LOOP_SECONDS = 60.0
+
+_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("loop", default=None)
+
+
+@contextmanager
+def asking_by(loop: asyncio.AbstractEventLoop | None) -> Iterator[None]:
+    """Let this thread of a triggerer ask Airflow by the triggerer's event loop.
+
+    Before 3.2, a triggerer answers nothing that is asked in another way by a thread of ours.
+    """
+    token = _LOOP.set(loop)
+    try:
+        yield
+    finally:
+        _LOOP.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class AskAirflow:
+    """Asks Airflow for a connection, for each session."""
+
+    conn_id: str
+
+    def __call__(self) -> Mapping[str, str]:
+        """Return it as libpq's keywords.
+
+        :raises DatabaseConnectionMissing: Airflow does not have it, or cannot be asked
+        :raises DsnUnreadable: it is of another type
+        """
+        return keywords_of(self.conn_id, _read(self.conn_id))
+
+
+def keywords_of(conn_id: str, connection: Any) -> dict[str, str]:
+    """Return a connection of Airflow as libpq's keywords.
+
+    Its extras are libpq's parameters, such as sslmode; others, which hooks of Airflow know, are
+    left out. With the extra `iam`, Airflow's PostgresHook makes a token.
+
+    :raises DsnUnreadable: it is of another type
+    """
+    if connection.conn_type not in TYPES:
+        raise DsnUnreadable(
+            f"Airflow's connection {conn_id} is of type {connection.conn_type}",
+            remedy=f"give it the type {TYPES[0]} or {TYPES[1]}.",
+        )
+    extras = connection.extra_dejson
+    login, password, port = connection.login, connection.password, connection.port
+    if extras.get("iam"):
+        login, password, port = _token(conn_id, connection)
+    own = {
+        "host": connection.host,
+        "port": port,
+        "dbname": connection.schema,
+        "user": login,
+        "password": password,
+    }
+    known = {name: value for name, value in extras.items() if _is_of_libpq(name)}
+    return {n: str(value) for n, value in {**known, **own}.items() if value not in (None, "")}
+
+
+def _token(conn_id: str, connection: Any) -> tuple[str, str, int]:
+    try:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        return PostgresHook(postgres_conn_id=conn_id).get_iam_token(connection)
+    except Exception as error:  # of the cloud's client
+        what = f"Airflow's connection {conn_id} gets no token: {type(error).__name__}: {error}"
+        raise LedgerRefusedLogin(what) from error
+
+
+def _is_of_libpq(name: str) -> bool:
+    import psycopg2
+    from psycopg2.extensions import make_dsn
+
+    try:
+        make_dsn(**{name: "x"})
+    except psycopg2.ProgrammingError:
+        return False
+    return True
+
+
+def _read(conn_id: str) -> Any:
+    try:
+        return _found(conn_id)
+    except Exception as error:  # a secrets backend may raise anything, with a secret in its text
+        raise DatabaseConnectionMissing(
+            f"Airflow has no connection {conn_id}, or cannot be asked: {type(error).__name__}"
+        ) from None
+
+
+def _found(conn_id: str) -> Any:
+    from airflow.sdk.bases.hook import BaseHook
+
+    loop = _LOOP.get()
+    if loop is not None and not loop.is_closed():
+        asked = asyncio.run_coroutine_threadsafe(BaseHook.aget_connection(conn_id), loop)
+        return asked.result(_LOOP_SECONDS)
+    try:
+        return BaseHook.get_connection(conn_id)
+    except Exception:
+        # A process that is no part of Airflow, such as the command line, may reach its database.
+        from airflow.models.connection import Connection
+
+        return Connection.get_connection_from_secrets(conn_id)
+
+
+# --- which one -----------------------------------------------------------------------------------
+
+
+def configured(database: str) -> tuple[str, str] | None:
+    """Return the id of a database's connection by Airflow's configuration, and why that one.
+
+    :raises InvalidDefinition: the configuration cannot be read
+    """
+    if not find_spec("airflow"):
+        return None
+    if database:
+        conn_id = configured_databases().get(database)
+        return (conn_id, f"[{SECTION}] database_conn_ids names it") if conn_id else None
+    if conn_id := _option("ledger_conn_id"):
+        return conn_id, f"[{SECTION}] ledger_conn_id names it"
+    return (DEFAULT, "the default") if _exists(DEFAULT) else None
+
+
+def configured_databases() -> Mapping[str, str]:
+    """Return the ids of connections by names of databases, by Airflow's configuration."""
+    text = _option("database_conn_ids") or "{}"
+    try:
+        ids = json.loads(text)
+        if isinstance(ids, dict) and all(isinstance(conn_id, str) for conn_id in ids.values()):
+            return ids
+    except ValueError:
+        pass
+    raise InvalidDefinition(
+        f"[{SECTION}] database_conn_ids in Airflow's configuration is {text[:100]!r}",
+        remedy='write the ids of connections by names of databases: {"mart": "mart_postgres"}.',
+    )
+
+
+@cache
+def _option(name: str) -> str:
+    from airflow.configuration import conf
+
+    return conf.get(SECTION, name, fallback="") or ""
+
+
+def _exists(conn_id: str) -> bool:
+    try:
+        _found(conn_id)
+    except Exception:
+        return False
+    return True
