@@ -29,6 +29,7 @@ from reliability.spouts.text import Csv, JsonLines
 if TYPE_CHECKING:
     from reliability.spark.frames.accounting import aggregate, show_accounting
     from reliability.spark.frames.set_aside_rows import drop, fan_out, quarantine
+    from reliability.spark.run_here import run
 
 __version__ = "0.1.0"
 
@@ -63,20 +64,22 @@ __all__ = [
     "not_null",
     "quarantine",
     "references",
+    "run",
     "show_accounting",
     "unique",
 ]
-_FOR_FRAMES = {
+_LATER = {
     "aggregate": "reliability.spark.frames.accounting",
     "drop": "reliability.spark.frames.set_aside_rows",
     "fan_out": "reliability.spark.frames.set_aside_rows",
     "quarantine": "reliability.spark.frames.set_aside_rows",
+    "run": "reliability.spark.run_here",
     "show_accounting": "reliability.spark.frames.accounting",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # used only in process functions, where pyspark is installed
-    if module := _FOR_FRAMES.get(name):
+    # Process functions use them, where pyspark is installed; and `run` opens the ledger.
+    if module := _LATER.get(name):
         return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

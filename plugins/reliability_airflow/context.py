@@ -122,7 +122,7 @@ def _scoped(context: Mapping[str, Any], conf: Mapping[str, Any]) -> str:
 def is_left_out(context: Mapping[str, Any]) -> bool:
     """Say whether the run is a replay or a dry run of other groups of its DAG only."""
     conf, own = context["dag_run"].conf or {}, _scope_of(context)
-    if not own or own in conf:
+    if own in conf:
         return False
     scopes = {getattr(task, "scope", "") for task in context["ti"].task.dag.tasks} - {own, ""}
     others = [conf[scope] for scope in scopes if isinstance(conf.get(scope), Mapping)]

@@ -18,6 +18,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "completeness",
     "history",
     "check",
+    "run",
     "replay",
     "control",
     "exclude",

@@ -19,7 +19,7 @@ from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.txids import format_txids
-from reliability.transaction.replay import DAG_ID
+from reliability.transaction.own_run import DAG_ID
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow
@@ -79,7 +79,9 @@ def reconcile(
 
 
 def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
-    from reliability.transaction.inspect.disagreement import compare
+    from reliability.transaction.correct.resume_runs import emitted_by_run
+    from reliability.transaction.correct.rollback import EMIT
+    from reliability.transaction.inspect.disagreement import Disagreement, compare
 
     disagreeing: list[DisagreeingRun] = []
     compared, lease = 0, DEFAULT_LEASES.request
@@ -95,7 +97,13 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             if runs is None and known:
                 warn(f"Airflow has no DAG {dag_id}; the ledger has {len(known)} runs of it")
             compared += len(listed)
-            disagreeing += compare(dag_id, listed, known, partial(api.emitted, dag_id))
+            recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
+            emit = [row["task_id"] for row in recorded]
+            emitted = partial(emitted_by_run, api, dag_id, emit or [EMIT])
+            found = compare(dag_id, listed, known, emitted)
+            # In a DAG with other tasks, these may have failed.
+            others = set(emit) - {EMIT}
+            disagreeing += [o for o in found if not others or o.what is not Disagreement.SATISFIED]
     return disagreeing, compared
 
 

@@ -111,9 +111,9 @@ class TxidLines(TxidProgress):
 class TxidBar(TxidProgress):
     """A bar that counts the txids that are done, and a line for each one at work."""
 
-    def __init__(self, txids: int, err: Console) -> None:
+    def __init__(self, txids: int, err: Console, doing: str = "replay") -> None:
         self._bar = _bar(err)
-        self._task = self._bar.add_task("replay", total=txids, what="txids")
+        self._task = self._bar.add_task(doing, total=txids, what="txids")
         text = TextColumn("{task.description}", markup=False)
         self._now = Progress(TimeElapsedColumn(), text, console=err)
         self._lines: dict[int, tuple[str, TaskID]] = {}
@@ -142,12 +142,12 @@ class TxidBar(TxidProgress):
 
 
 @contextmanager
-def txids_followed(txids: int) -> Iterator[TxidProgress]:
-    """Show the progress of a replay on stderr."""
+def txids_followed(txids: int, doing: str = "replay") -> Iterator[TxidProgress]:
+    """Show the progress of a replay, or of a run, on stderr."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield TxidLines(txids, err)
         return
-    bar = TxidBar(txids, err)
+    bar = TxidBar(txids, err, doing)
     with Live(bar, console=err, transient=True, refresh_per_second=4):
         yield bar

@@ -72,6 +72,14 @@ def read_txids(text: str) -> list[int]:
         raise typer.BadParameter(str(error)) from error
 
 
+def read_interval(text: str) -> Interval | None:
+    """Read an interval from the command line; None if none is given."""
+    try:
+        return Interval.parse(text) if text else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 @dataclass(frozen=True, slots=True)
 class OfInterval:
     """Selects txids by their interval."""
@@ -91,10 +99,7 @@ class OfInterval:
     @property
     def parsed_interval(self) -> Interval | None:
         """The interval; None if none is given."""
-        try:
-            return Interval.parse(self.interval) if self.interval else None
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+        return read_interval(self.interval)
 
 
 @dataclass(frozen=True, slots=True)

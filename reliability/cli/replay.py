@@ -30,14 +30,8 @@ from reliability.deployment.settings import engine_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected
-from reliability.transaction.replay import (
-    Replayed,
-    ReplayRequest,
-    ReplayResult,
-    ReplayRun,
-    ReplaysFailed,
-    RunStep,
-)
+from reliability.transaction.own_run import RunFailed, RunStep
+from reliability.transaction.replay import Replayed, ReplayRequest, ReplayResult, ReplayRun
 
 if TYPE_CHECKING:
     from reliability.spark.launch import SparkSubmit
@@ -137,17 +131,17 @@ class Replays:
             run = ReplayRun(self._connection, request, self._run_step, progress, observer)
             try:
                 return run.run(asked)
-            except ReplaysFailed as failed:
+            except RunFailed as failed:
                 self._tell(failed, len(request.txids))
                 first = failed.first
         raise first
 
-    def _tell(self, failed: ReplaysFailed, wanted: int) -> None:
+    def _tell(self, failed: RunFailed, wanted: int) -> None:
         """Say where the output of what failed is; delete that of what was given up."""
-        if (log := _log_of(failed.first)) is not None:
+        if (log := log_of(failed.first)) is not None:
             warn(f"the driver's output is in {log}")
         for error in failed.others:
-            if (log := _log_of(error)) is not None:
+            if (log := log_of(error)) is not None:
                 log.unlink(missing_ok=True)
         if failed.left:
             warn(
@@ -156,7 +150,7 @@ class Replays:
             )
 
 
-def _log_of(error: BaseException) -> Any:
+def log_of(error: BaseException) -> Any:
     return getattr(error.__cause__, "log", None)  # of DriverFailed
 
 

@@ -120,9 +120,9 @@ class Airflow:
                 return
             offset += PAGE
 
-    def emitted(self, dag_id: str, run_id: str) -> list[int] | None:
-        """Return the txids that the run's emit returned; None if Airflow no longer has them."""
-        path = _path(dag_id, run_id) + "/taskInstances/emit/xcomEntries/return_value"
+    def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:
+        """Return the txids that a run's task has emitted; None if Airflow no longer has them."""
+        path = f"{_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/return_value"
         value = (self._ask("GET", path) or {}).get("value")
         if isinstance(value, str):  # still serialized
             with suppress(ValueError):

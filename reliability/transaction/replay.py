@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
-from reliability.core.coordinator import Wait
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
-from reliability.core.errors import ReliabilityError, RequestClosed, RunUnsatisfied, TxidSkipped
+from reliability.core.errors import TxidSkipped
 from reliability.core.progress import TxidProgress
-from reliability.core.request import Request, TaskTry
+from reliability.core.request import Request
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import Committed
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.emit.refreeze import refreeze
-from reliability.transaction.emit.requests import (
-    Run,
-    TaskContact,
-    check_committed,
-    close,
-    contact,
-    contact_in,
-)
+from reliability.transaction.emit.requests import check_committed, contact, contact_in
 from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt_messages import is_wanted
+from reliability.transaction.own_run import OwnRun, PollingExecutor, RunStep, contact_of
 from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.run import run_transaction
 
-logger = logging.getLogger(__name__)
-DAG_ID = "cli"
 TASK = "replay"
-POLL_INTERVAL_SECONDS = 0.5
-SWEEP_INTERVAL_SECONDS = 10.0
-
-RunStep = Callable[[Grant, str, Callable[[], bool]], None]
-"""Runs a step to its end; the last argument says whether anybody still wants it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,21 +76,7 @@ class Replayed:
     to_clear: Sequence[RunToClear] = ()
 
 
-class ReplaysFailed(Exception):
-    """A replay failed; those behind it were given up.
-
-    :param failures: by txid; 0 if it was interrupted
-    :param left: the txids that were not replayed
-    """
-
-    def __init__(self, failures: Mapping[int, BaseException], left: Collection[int]) -> None:
-        self.first = failures[min(failures)]
-        super().__init__(str(self.first))
-        self.others = [error for error in failures.values() if error is not self.first]
-        self.left = left
-
-
-class ReplayRun:
+class ReplayRun(OwnRun[ReplayResult]):
     """A run of its own for some txids of a topology; it does what their tasks in Airflow would.
 
     :param run_step: called by several threads
@@ -126,21 +91,11 @@ class ReplayRun:
         progress: TxidProgress | None = None,
         observer: DifferenceObserver | None = None,
     ) -> None:
-        self._connection = connection
+        who = contact_of(TASK, request.by, is_dry_run=request.is_dry_run, reason=request.reason)
+        super().__init__(connection, request.topology, who, "reliability replay", progress)
         self._request = request
-        self._topology = request.topology.name
         self._run_step = run_step
-        self._progress = progress or TxidProgress()
         self._observer = observer
-        # Two calls with the same id would share their requests.
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self._who = TaskContact(
-            run=Run(dag_id=DAG_ID, run_id=f"{DAG_ID} {request.by} {now}"),
-            task=TASK,
-            this_try=TaskTry(max_tries=0),
-            is_dry_run=request.is_dry_run,
-            reason=request.reason,
-        )
 
     def run(self, asked: Callable[[Mapping[int, int]], object] = lambda _: None) -> Replayed:
         """Replay the txids, as many at once as the topology allows.
@@ -151,7 +106,7 @@ class ReplayRun:
         :param asked: called before an attempt begins, with the requests: txid -> request_id
         :raises NothingToReplay: one of them has not committed; nothing was done
         :raises TxidSkipped: one of them is skipped; nothing was done
-        :raises ReplaysFailed: one of them failed
+        :raises RunFailed: one of them failed
         """
         to_clear = self._refreeze_uncommitted()
         uncommitted = {txid for run in to_clear for txid in run.txids}
@@ -163,7 +118,9 @@ class ReplayRun:
         except BaseException:
             self._give_up(txids, "reliability replay ended before it began")
             raise
-        return Replayed(results=self._replay_all(txids), to_clear=to_clear)
+        at_once = self._connection.one("topology_position", topology=self._topology)
+        results = self._work_on_all(txids, at_once["max_replay_pending"])
+        return Replayed(results=results, to_clear=to_clear)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -178,17 +135,6 @@ class ReplayRun:
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
             }
-
-    def _give_up(self, txids: Collection[int], reason: str) -> None:
-        """Close the unsatisfied requests for these txids, and fence their attempts.
-
-        An unavailable ledger must not hide the first error; a sweep gives the requests up later.
-        """
-        try:
-            for txid in sorted(txids):
-                close(self._connection, self._topology, txid, self._who.run, reason)
-        except ReliabilityError as error:
-            logger.warning("ignored an error while closing requests: %s", error)
 
     # --- the source was replaced -----------------------------------------------------------------
 
@@ -216,62 +162,9 @@ class ReplayRun:
 
     # --- the txids -------------------------------------------------------------------------------
 
-    def _replay_all(self, txids: Sequence[int]) -> list[ReplayResult]:
-        done: dict[int, ReplayResult] = {}
-        failed: dict[int, BaseException] = {}
-
-        def replay_one(txid: int) -> ReplayResult:
-            if failed and min(failed) < txid:
-                raise RequestClosed(f"txid {txid} is given up: txid {min(failed)} has failed")
-            try:
-                return self._replay(txid)
-            except BaseException as error:
-                failed[txid] = error  # before this thread takes the next txid
-                raise
-
-        details = self._connection.one("topology_position", topology=self._topology)
-        with ThreadPoolExecutor(details["max_replay_pending"], "replay") as pool:
-            running = {pool.submit(replay_one, txid): txid for txid in txids}
-            try:
-                for future in as_completed(running):
-                    txid = running[future]
-                    if future.cancelled():
-                        continue
-                    if (failure := future.exception()) is not None:
-                        failed[txid] = failure
-                        self._give_up_from(txid, running)
-                    else:
-                        done[txid] = future.result()
-                        self._progress.done(txid)
-            except BaseException as error:  # interrupted: nobody waits for the others
-                failed[0] = error
-                self._give_up_from(0, running)
-                for future in wait(running).done:
-                    if not future.cancelled() and (failure := future.exception()) is not None:
-                        failed[running[future]] = failure
-        if failed:
-            raise ReplaysFailed(failed, set(txids) - done.keys()) from failed[min(failed)]
-        return [done[txid] for txid in txids]
-
-    def _give_up_from(self, first: int, running: Mapping[Future[ReplayResult], int]) -> None:
-        later = {future: txid for future, txid in running.items() if txid >= first}
-        for future in later:
-            future.cancel()
-        self._give_up(later.values(), "reliability replay ended without it")
-
-    def _replay(self, txid: int) -> ReplayResult:
-        """Process the txid until it is replayed, in a session of its own."""
-        name = self._connection.application_name
-        with LedgerConnection(self._connection.address, application_name=name) as connection:
-            try:
-                if self._freezes:
-                    self._refreeze(connection, txid)
-                return self._replay_in(connection, txid)
-            except ReliabilityError as error:
-                error.about(topology=self._topology, txid=txid)
-                raise
-
-    def _replay_in(self, connection: LedgerConnection, txid: int) -> ReplayResult:
+    def _work_on(self, connection: LedgerConnection, txid: int) -> ReplayResult:
+        if self._freezes:
+            self._refreeze(connection, txid)
         sweep(connection, self._topology)
         wanted = self._request
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
@@ -284,8 +177,9 @@ class ReplayRun:
             without=wanted.without,
             as_refrozen=wanted.refreezes and wanted.is_dry_run,
         )
+        again = f"{self._verb} {self._topology} {txid}"
         executor = PollingExecutor(
-            connection, task, self._run_step, wanted.patience, self._progress
+            connection, task, self._run_step, wanted.patience, self._progress, again
         )
         tried = run_transaction(connection, task, executor, self._observer)
         if tried:
@@ -302,48 +196,3 @@ class ReplayRun:
             audits=tuple(outcome for outcome in report.audits if outcome.is_violated),
             outdated_code=outdated_code(connection, self._topology, attempt),
         )
-
-
-@dataclass(slots=True)
-class PollingExecutor:
-    """Waits by polling, because it has no worker slot to leave."""
-
-    connection: LedgerConnection
-    task: TransactionTask
-    run_step: RunStep
-    patience: float
-    progress: TxidProgress
-    _waits_since: float | None = field(default=None, init=False)
-
-    def check(self) -> None:
-        """Do nothing: what runs steps was found before any request was made."""
-
-    def began(self, grant: Grant) -> None:
-        self.report(f"attempt {grant.attempt} begins")
-
-    def submit(self, grant: Grant, step: str) -> None:
-        self.run_step(grant, step, partial(is_wanted, self.connection, grant))
-
-    def wait(self, wait: Wait) -> None:
-        now = time.monotonic()
-        self._waits_since = self._waits_since or now
-        waited = now - self._waits_since
-        txid, topology = self.task.txid, self.task.topology.name
-        if waited >= self.patience:
-            raise RunUnsatisfied(
-                f"it has waited {self.patience:g} s {wait}",
-                txid=txid,
-                remedy=f"look at `reliability status`, and run `reliability replay {topology} "
-                f"{txid}` again.",
-            )
-        self.progress.say(f"txid {txid} waits {wait}", txid)
-        if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
-            sweep(self.connection, topology)
-        time.sleep(POLL_INTERVAL_SECONDS)
-
-    def committed(self, committed: Sequence[Committed]) -> None:
-        """Do nothing: the ledger is asked at the end, whichever process committed."""
-
-    def report(self, what: str, level: int = logging.INFO) -> None:
-        self._waits_since = None  # any report ends the wait
-        self.progress.say(what, self.task.txid)

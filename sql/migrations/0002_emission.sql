@@ -7,6 +7,7 @@ CREATE TABLE reliability.emission (
     topology       text NOT NULL,
     dag_id         text NOT NULL,
     run_id         text NOT NULL,
+    task_id        text NOT NULL DEFAULT 'emit',          -- the task that emits
     interval_start timestamptz,
     interval_end   timestamptz,
     status         text NOT NULL DEFAULT 'EMITTING',

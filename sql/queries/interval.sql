@@ -17,10 +17,11 @@ ON CONFLICT (topology) DO UPDATE
 
 -- begin_emission --
 -- Record that a run tries to emit.
-INSERT INTO reliability.emission AS e (topology, dag_id, run_id, interval_start, interval_end)
-VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(interval_start)s, %(interval_end)s)
+INSERT INTO reliability.emission AS e
+       (topology, dag_id, run_id, task_id, interval_start, interval_end)
+VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(task_id)s, %(interval_start)s, %(interval_end)s)
 ON CONFLICT (topology, dag_id, run_id) DO UPDATE
-   SET interval_start = excluded.interval_start, interval_end = excluded.interval_end,
+   SET task_id = excluded.task_id, interval_start = excluded.interval_start, interval_end = excluded.interval_end,
        status = 'EMITTING', began_at = clock_timestamp(), ended_at = NULL,
        reason_code = NULL, reason = NULL;
 
@@ -55,6 +56,19 @@ SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, 
        (SELECT min(interval_start) FROM reliability.emission
          WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__')) AS first_scheduled
   FROM reliability.schedule WHERE topology = %(topology)s;
+
+-- emit_tasks --
+-- The task of a DAG that emits a topology, or each of its topologies. It is in a task group if the
+-- DAG has other tasks too.
+SELECT DISTINCT ON (topology) topology, task_id FROM reliability.emission
+ WHERE dag_id = %(dag_id)s AND topology = coalesce(%(topology)s, topology)
+ ORDER BY topology, began_at DESC;
+
+-- emitting_task --
+-- The DAG and the task that emitted a topology last; not the command line.
+SELECT dag_id, task_id FROM reliability.emission
+ WHERE topology = %(topology)s AND dag_id <> 'cli'
+ ORDER BY began_at DESC LIMIT 1;
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of

@@ -42,6 +42,8 @@ BY_HAND: dict[str, dict[str, int]] = {
     "blocked": {"retries": 1, "max_active_runs": 16},
     "crowded": {"retries": 1, "max_active_runs": 2},
 }
+#: That which is a group in a DAG of other tasks too (grouped_dags.py).
+GROUPED = ("grouped",)
 #: Those whose DAG changes: its test writes it.
 CHANGING = ("reshaped", "between", "joined", "lowered", "raised")
 
@@ -84,7 +86,9 @@ def note(topology: str, txid: int) -> None:
 
 
 TOPOLOGIES = {
-    name: words(f"words_{name}") for names in (*DAYS.values(), BY_HAND, CHANGING) for name in names
+    name: words(f"words_{name}")
+    for names in (*DAYS.values(), BY_HAND, GROUPED, CHANGING)
+    for name in names
 }
 globals().update(TOPOLOGIES)  # where the stand-in finds them
 

@@ -880,6 +880,9 @@ class FakeAirflow(BaseHTTPRequestHandler):
     housekeeping: Mapping[str, object] | None = None
     health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
+    group = ""
+    ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
+    others: Mapping[str, str] = MappingProxyType({})
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
 
@@ -896,8 +899,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
             case ["shop", "dagRuns", run_id, "taskInstances"]:
                 self.answer({"task_instances": self.tasks_of(run_id)})
-            case ["shop", "dagRuns", run_id, "taskInstances", "emit", *_]:
-                found = self.emitted.get(run_id)
+            case ["shop", "dagRuns", run_id, "taskInstances", task, *_]:
+                found = self.emitted.get(run_id) if task == f"{self.group}emit" else None
                 self.answer({"value": found} if found is not None else None)
             case _:
                 self.answer(None)
@@ -911,11 +914,13 @@ class FakeAirflow(BaseHTTPRequestHandler):
 
     def tasks_of(self, run_id):
         """The tasks of a run that has emitted, whose last one the ledger did not let in."""
-        states = {"emit": "success", "settle": "failed"}
+        states: dict[str, str] = {f"{self.group}{task}": state for task, state in self.ends.items()}
+        states.update(self.others)
         tasks = [{"task_id": task, "map_index": -1, "state": s} for task, s in states.items()]
         for index in range(len(self.emitted.get(run_id, ()))):
             for task in ("transaction.process", "transaction.commit", "transaction.close"):
-                tasks.append({"task_id": task, "map_index": index, "state": "failed"})
+                task_id = f"{self.group}{task}"
+                tasks.append({"task_id": task_id, "map_index": index, "state": "failed"})
         return tasks
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
@@ -1025,6 +1030,57 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(
             [(_, body)] = airflow.cleared
             own = [task for task in body["task_ids"] if task != "settle"]
             assert {index for _, index in own} == {2}
+
+
+IN_A_GROUP = "UPDATE reliability.emission SET task_id = 'outer.shop.emit'"
+
+
+def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behind_it(shop):
+    """They had ids that nobody looked for, and what is behind the group stayed upstream_failed."""
+    execute(shop.connection, IN_A_GROUP)
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    shop.runner.close(3, shop.run_of(3), ENDED)
+    facts: dict[str, Any] = {
+        "runs": [("run 1", "failed")],
+        "emitted": {"run 1": [1, 2, 3]},
+        "group": "outer.shop.",
+        "others": {"extract": "success", "report": "upstream_failed"},
+    }
+    with fake_airflow(**facts) as airflow:
+        say("resume-runs", "shop", "--yes")
+        [(_, body)] = airflow.cleared
+    names = ("process", "commit", "close")
+    transactions = sorted([f"outer.shop.transaction.{name}", 2] for name in names)
+    ends = ["outer.shop.committed", "outer.shop.settle", "report"]
+    assert body["task_ids"] == [*transactions, *ends]
+    shop.clear(3)
+    shop.transact(3)
+    # emit failed, and then a task before it
+    with fake_airflow(**facts, ends={"emit": "failed", "settle": "failed"}):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        told = (left["clears"], left["because"])
+        assert told == ("the tasks of its group", "emit did not succeed")
+        assert ["report", -1] in left["tasks"]
+        assert ["extract", -1] not in left["tasks"]
+    with fake_airflow(**facts | {"others": {}}, ends={"emit": "upstream_failed"}):
+        assert read("resume-runs", "shop")["runs"] == []
+
+
+def test_a_run_that_is_red_because_of_another_task_is_no_matter_of_the_topologys(shop):
+    execute(shop.connection, IN_A_GROUP)
+    ends = {"emit": "success", "settle": "success"}
+    run = {"runs": [("run 1", "failed")], "emitted": {"run 1": [1, 2, 3]}}
+    with fake_airflow(**run, group="outer.shop.", ends=ends):
+        assert read("resume-runs", "shop")["runs"] == []
+        assert read("reconcile")["findings"] == []
+    # a group that was skipped has emitted nothing; the ledger knows nothing of such a run
+    unknown = {"runs": [("run 1", "success"), ("empty", "success")], "group": "outer.shop."}
+    with fake_airflow(**unknown, ends={"emit": "skipped"}):
+        assert read("reconcile")["findings"] == []
+    with fake_airflow(**unknown, ends={"emit": "success"}):
+        [found] = read("reconcile", code=3)["findings"]
+        assert (found["what"], found["run_id"]) == ("UNKNOWN", "empty")
 
 
 def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_new_one(shop):

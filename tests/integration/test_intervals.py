@@ -18,11 +18,12 @@ from reliability.core.errors import (
     TooManyBatches,
     TxidHeld,
 )
+from reliability.core.request import TaskTry
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit.emission import recorded_emission
-from reliability.transaction.emit.requests import Run
+from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.inspect.overview import overviews
@@ -191,6 +192,7 @@ def test_a_schedule_that_cannot_be_evaluated_is_said_in_words(emitter, connectio
 
 
 RUN = Run(dag_id="shop", run_id="r")
+EMIT = TaskContact(run=RUN, task="emit", this_try=TaskTry(max_tries=0))
 
 
 def test_an_emission_is_recorded_as_it_ended(emitter, connection):
@@ -198,7 +200,7 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     january = month(1997, 1)
 
     def fail_with(error):
-        recorded = recorded_emission(connection, "shop", RUN, january, None)
+        recorded = recorded_emission(connection, "shop", EMIT, january, None)
         with pytest.raises(type(error)), recorded:
             raise error
 
@@ -238,7 +240,7 @@ def test_a_backfill_of_one_day_makes_no_other_missing_without_catchup(emitter, c
 def test_the_advice_is_about_what_could_not_be_read(emitter, connection, error, advice):
     """That of a truncated file was to check a table's database."""
     emit(emitter, 1)
-    recorded = recorded_emission(connection, "shop", RUN, month(1997, 2), None)
+    recorded = recorded_emission(connection, "shop", EMIT, month(1997, 2), None)
     with pytest.raises(type(error)), recorded:
         raise error
     [failed] = [one for one in read("lag")[0]["intervals"] if one["state"] == "failed"]

@@ -305,7 +305,8 @@ def test_a_person_jumps_to_a_txid_or_an_interval(client, full, text, txid):
     [("7", "7"), (" 3, 5..6", "3,5..6"), ("2020-01-01T00:09", "9"), ("2020-01", "1..36")],
 )
 def test_a_person_chooses_txids_by_number_or_interval(client, full, text, txids):
-    assert client.get(at("many", f"/chosen?text={quote(text)}")).json() == {"txids": txids}
+    chosen = client.get(at("many", f"/chosen?text={quote(text)}")).json()
+    assert chosen == {"txids": txids, "dag_id": "many", "is_group": False}
 
 
 @pytest.mark.parametrize("text", ["37", "2019-12", "0"])

@@ -17,13 +17,14 @@ import psutil
 import pytest
 
 from reliability.core.errors import PATIENCE_SECONDS, AttemptIncomplete, LedgerUnavailable
+from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark import launch, renew_lease
 from reliability.spark.launch import Driver, DriverFailed, SparkSubmit
 from reliability.spark.renew_lease import Progress
 from reliability.spark.submission import Submission
 from reliability.transaction.emit.emission import has_ended, recorded_emission
-from reliability.transaction.emit.requests import Run
+from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import is_wanted
 from spark_apps import global_count
 from tests.support.fix_postgres import execute, rows
@@ -378,7 +379,8 @@ def test_a_run_lets_the_run_of_the_interval_before_emit_first(emit, connection, 
     def previous():
         looks.append("running")
         if len(looks) == 3:
-            with recorded_emission(connection, topology, before, None, None):
+            who = TaskContact(run=before, task="emit", this_try=TaskTry(max_tries=0))
+            with recorded_emission(connection, topology, who, None, None):
                 connection.one("complete_emission", topology=topology, **before)
         return SimpleNamespace(run_id="before", state="running", conf=None)
 

@@ -68,8 +68,10 @@ ALLOWED = {
         }
         for room, rooms in ROOMS.items()
     },
-    "reliability/transaction/run.py": {*TRANSACTION, "reliability.transaction"},
-    "reliability/transaction/replay.py": {*TRANSACTION, "reliability.transaction"},
+    **{
+        f"reliability/transaction/{name}.py": {*TRANSACTION, "reliability.transaction"}
+        for name in ("run", "own_run", "replay", "interval_run")
+    },
     "reliability/spark": {
         "reliability.core",
         "reliability.deployment",

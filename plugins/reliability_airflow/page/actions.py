@@ -146,5 +146,6 @@ def _done(request: Request, what: str, runs: Sequence[RunToClear] = (), **others
     :param others: differences with their heading, lines that stand below, a form to do it again
     """
     shown = {"tone": "good", "differences": None, "then": (), "again": None} | others
-    to_clear = [{"dag_id": run.dag_id, "run_id": run.run_id, "txids": run.txids} for run in runs]
+    names = ("dag_id", "run_id", "txids", "group")
+    to_clear = [{name: getattr(run, name) for name in names} for run in runs]
     return render(request, "part_done.html", what=what, runs=to_clear, **shown)

@@ -158,8 +158,10 @@ def run(request: Request, user: User, dag_id: str, run_id: str, map_index: str =
 
 
 def chosen(dag_id: str, text: str) -> Response:
-    """Return the txids that a person means, as a run's conf has them."""
-    return JSONResponse({"txids": format_txids(reading.choose_txids(dag_id, text))})
+    """Return the txids that a person means, as a run's conf has them, and the DAG to trigger."""
+    txids = format_txids(reading.choose_txids(dag_id, text))
+    emitting, is_group = reading.emitting_dag(dag_id)
+    return JSONResponse({"txids": txids, "dag_id": emitting, "is_group": is_group})
 
 
 def explain(request: Request, dag_id: str, state: str = "") -> Response:

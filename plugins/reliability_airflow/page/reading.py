@@ -120,6 +120,13 @@ def find_txid(topology: str, text: str) -> int:
     return int(found[-1])
 
 
+def emitting_dag(topology: str) -> tuple[str, bool]:
+    """Return the DAG whose runs emit a topology, and whether that has other tasks too."""
+    with ledger() as connection:
+        row = connection.first("emitting_task", topology=topology)
+    return (topology, False) if row is None else (row["dag_id"], row["task_id"] != "emit")
+
+
 def choose_txids(topology: str, text: str) -> Sequence[int]:
     """Return the committed txids that a person means: by numbers, or all of an interval.
 

@@ -13,14 +13,13 @@ from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
-from reliability.transaction.correct.rollback import RunToClear
+from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 
 if TYPE_CHECKING:
-    from reliability.deployment.airflow_api import Airflow, DagRun
+    from reliability.deployment.airflow_api import Airflow, DagRun, TaskInstance
 
-GROUP = "transaction."
-SETTLE = "settle"
-EMIT = "emit"
+TRANSACTION = "transaction."
+COMMITTED = "committed"
 Task = tuple[str, int]
 
 
@@ -32,12 +31,14 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
     runs: list[RunToClear] = []
     asked: set[int] = set()
     for dag in tx.all("dags_of_topology", topology=topology):
+        group = group_of(tx, topology, dag["dag_id"])
         rows = undone_of_dag(tx, topology, dag["dag_id"])
         for row in sorted(rows, key=lambda row: row["undone"]):
             txids = tuple(txid for txid in row["undone"] if txid not in asked)
             asked.update(txids)
             if txids:
-                runs.append(RunToClear(dag_id=dag["dag_id"], run_id=row["run_id"], txids=txids))
+                key = {"dag_id": dag["dag_id"], "run_id": row["run_id"]}
+                runs.append(RunToClear(**key, txids=txids, group=group))
     return sorted(runs, key=lambda run: run.txids)
 
 
@@ -74,6 +75,8 @@ class RunToResume:
             return "nothing"
         if not self.tasks:
             return "all its tasks"
+        if any(task.endswith(f".{EMIT}") for task, _ in self.tasks):
+            return "the tasks of its group"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
 
 
@@ -91,9 +94,10 @@ def runs_to_resume(
         runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
             known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
+            group = group_of(tx, topology, dag_id)
         for run in runs:
             of_run = known.pop(run.run_id, None)
-            to_resume = _to_resume(api, dag_id, run, of_run, asked)
+            to_resume = _to_resume(api, dag_id, group, run, of_run, asked)
             if to_resume is not None:
                 asked.update(to_resume.txids)
                 yield to_resume
@@ -128,9 +132,12 @@ def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
 
 
 def _to_resume(
-    api: Airflow, dag_id: str, run: DagRun, row: Row | None, asked: set[int]
+    api: Airflow, dag_id: str, group: str, run: DagRun, row: Row | None, asked: set[int]
 ) -> RunToResume | None:
-    """Return what to clear of a run, None if nothing."""
+    """Return what to clear of a run, None if nothing.
+
+    In a DAG with other tasks a run may be red because of these: that is not looked after here.
+    """
     wanted = set[int]() if row is None else {*row["undone"]}
     if row is not None and run.has_ended:
         wanted |= {*row["open"]}
@@ -151,25 +158,67 @@ def _to_resume(
     if run.state == "queued":
         return clearing(None, "cleared, and waits for a run slot")
     tasks = api.tasks(dag_id, run.run_id)
-    emit = next((task.state for task in tasks if task.task_id == EMIT), None)
-    if emit != "success":
+    states = {task.task_id: task.state for task in tasks if task.map_index < 0}
+    whole, ends = _parts(tasks, group)
+    if (emit := states.get(group + EMIT)) != "success":
         if run.state != "failed":  # it is emitting again
             return None
-        return clearing((), "emit did not succeed")
+        if group and not undone and emit in ("upstream_failed", "skipped"):
+            return None
+        return clearing(whole, "emit did not succeed")
     if not undone:
         if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
             return None
-        return clearing(((SETTLE, -1),), "its txids are done")
-    emitted = api.emitted(dag_id, run.run_id)
+        if group and states.get(group + SETTLE) == "success":
+            return None
+        return clearing(ends, "its txids are done")
+    emitted = api.emitted(dag_id, run.run_id, group + EMIT)
     if emitted is None or not set(undone) <= set(emitted):
-        return clearing((), "Airflow no longer has what emit returned")
+        return clearing(whole, "Airflow no longer has what emit returned")
     indexes = {emitted.index(txid) for txid in undone}
     own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
-    mapped = sorted(task for task in own if task[0].startswith(GROUP))
+    mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
     reason = row["reason"] if row else None
     if row is not None and not reason and {*undone} & {*row["open"]}:
         reason = "it ended, or is silent, and its request is still open"
-    return clearing((*mapped, (SETTLE, -1)), reason or "undone")
+    return clearing((*mapped, *ends), reason or "undone")
+
+
+def _parts(tasks: Sequence[TaskInstance], group: str) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Return all of a topology's tasks, empty for all of the run, and those that end it.
+
+    Both with what has not started behind the group.
+    """
+    if not group:
+        return (), ((SETTLE, -1),)
+    everything = [(task.task_id, task.map_index) for task in tasks]
+    behind = [
+        (task.task_id, task.map_index)
+        for task in tasks
+        if task.state == "upstream_failed" and not task.task_id.startswith(group)
+    ]
+    own = [task for task in everything if task[0].startswith(group)]
+    ends = [(group + COMMITTED, -1), (group + SETTLE, -1)]
+    return (*own, *behind), (*ends, *behind)
+
+
+def emitted_by_run(
+    api: Airflow, dag_id: str, emit_tasks: Sequence[str], run_id: str
+) -> list[int] | None:
+    """Return the txids that a run has emitted of all topologies; None if Airflow has them no more.
+
+    A group that is skipped has emitted nothing.
+    """
+    found: list[int] = []
+    for task_id in emit_tasks:
+        txids = api.emitted(dag_id, run_id, task_id)
+        if txids is None and task_id != EMIT:
+            states = {task.task_id: task.state for task in api.tasks(dag_id, run_id)}
+            txids = [] if states.get(task_id) == "skipped" else None
+        if txids is None:
+            return None
+        found += txids
+    return sorted(found)
 
 
 def resume_run(api: Airflow, run: RunToResume) -> None:

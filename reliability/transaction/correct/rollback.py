@@ -73,12 +73,18 @@ def _by_interval(txids: Mapping[Interval, Sequence[int]]) -> list[dict[str, str]
     ]
 
 
+#: The task that emits, and the last one, in the task group of a topology if it has one.
+EMIT, SETTLE = "emit", "settle"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToClear:
     """A run of Airflow that requests released txids again once it is cleared.
 
     :param intervals: those of its txids
     :param replays: its committed txids, which a clear of the whole run replays
+    :param group: what the ids of the topology's tasks begin with, such as `shop.`; empty in a DAG
+        of the topology alone
     """
 
     dag_id: str
@@ -86,6 +92,7 @@ class RunToClear:
     txids: tuple[int, ...]
     intervals: tuple[Interval | None, ...] = ()
     replays: tuple[int, ...] = ()
+    group: str = ""
 
     def to_json(self) -> dict[str, str | None]:
         """Return it as plain data, with the command that clears it."""
@@ -207,6 +214,7 @@ def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -
         RunToClear(
             dag_id=dag_id,
             run_id=run_id,
+            group=group_of(tx, topology, dag_id),
             txids=tuple(row["txid"] for row in own),
             intervals=tuple(interval_of(row) for row in own),
             replays=tuple(
@@ -218,3 +226,9 @@ def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -
         )
         for (dag_id, run_id), own in runs.items()
     ]
+
+
+def group_of(tx: DatabaseTransaction, topology: str, dag_id: str) -> str:
+    """Return what the ids of a topology's tasks in a DAG begin with."""
+    row = tx.first("emit_tasks", topology=topology, dag_id=dag_id)
+    return "" if row is None else str(row["task_id"]).removesuffix(EMIT)

@@ -91,7 +91,7 @@ def emit(
         return emission.ask_for_replay(replay, refreeze=refreeze)
     if contact.is_dry_run:
         return emission.ask_for_dry_run()
-    with recorded_emission(connection, topology.name, contact.run, interval, schedule):
+    with recorded_emission(connection, topology.name, contact, interval, schedule):
         return emission.allocate_new(refreeze=refreeze)
 
 
@@ -280,7 +280,7 @@ def has_ended(connection: LedgerConnection, topology: str, run: Run) -> bool:
 def recorded_emission(
     connection: LedgerConnection,
     topology: str,
-    run: Run,
+    contact: TaskContact,
     interval: Interval | None,
     schedule: Schedule | None,
 ) -> Iterator[None]:
@@ -290,10 +290,11 @@ def recorded_emission(
 
     :param schedule: the schedule of the run's DAG; not recorded for an untimed spout
     """
+    run, task_id = contact.run, contact.task
     with connection.transaction() as tx:
         if schedule is not None and interval is not None:
             tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **schedule)
-        tx.run("begin_emission", topology=topology, **run, **ends_of(interval))
+        tx.run("begin_emission", topology=topology, task_id=task_id, **run, **ends_of(interval))
     try:
         yield
     except NOT_ANSWERING:

@@ -120,14 +120,11 @@ async function replay(form, button) {
     answer(form, await chosen.text());
     return;
   }
-  const conf = {
-    replay: (await chosen.json()).txids,
-    reason: data.get("reason"),
-    dry_run: Boolean(button.value),
-  };
-  const run = await ask("POST", `/api/v2/dags/${encodeURIComponent(dag)}/dagRuns`, {
+  const { txids, dag_id, is_group } = await chosen.json();
+  const conf = { replay: txids, reason: data.get("reason"), dry_run: Boolean(button.value) };
+  const run = await ask("POST", `/api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`, {
     logical_date: null,
-    conf,
+    conf: is_group ? { [dag]: conf } : conf,
   });
   const query = new URLSearchParams({ run_id: run.dag_run_id });
   location.assign(`${base}/dags/${encodeURIComponent(dag)}/runs?${query}`);
@@ -140,7 +137,7 @@ async function clear(form) {
   for (const [place, run] of runs.entries()) {
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
-    const tasks = await tasksOf(`${path}/taskInstances`, run.txids);
+    const tasks = await tasksOf(`${path}/taskInstances`, run.txids, run.group);
     const how = { dry_run: false, only_failed: false };
     if (tasks) {
       await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids: tasks });
@@ -156,21 +153,25 @@ async function clear(form) {
   answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
 }
 
-async function tasksOf(path, txids) {
-  const emitted = await emittedBy(path);
+// In a DAG with other tasks also what has not started behind the topology's group, "shop." for one.
+async function tasksOf(path, txids, group) {
+  const emitted = await emittedBy(`${path}/${group}emit`);
   const indexes = new Set(txids.map((txid) => emitted.indexOf(txid)));
   if (indexes.has(-1)) return null;
-  const tasks = [];
+  const tasks = [], ends = [];
   for (let at = 0, page; !page || page.length === PAGE; at += PAGE) {
     page = (await ask("GET", `${path}?limit=${PAGE}&offset=${at}&order_by=id`)).task_instances;
-    tasks.push(...page.filter((one) => one.task_id.startsWith("transaction.") && indexes.has(one.map_index)));
+    tasks.push(...page.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index)));
+    if (group) ends.push(...page.filter((one) => one.state === "upstream_failed" && !one.task_id.startsWith(group)));
   }
-  return [...tasks.map((one) => [one.task_id, one.map_index]), "settle"];
+  if (group) ends.push({ task_id: `${group}committed`, map_index: -1 });
+  const all = [...tasks, ...ends].map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index]));
+  return [...all, `${group}settle`];
 }
 
 async function emittedBy(path) {
   try {
-    const { value } = await ask("GET", `${path}/emit/xcomEntries/return_value`);
+    const { value } = await ask("GET", `${path}/xcomEntries/return_value`);
     const emitted = typeof value === "string" ? JSON.parse(value) : value;
     return Array.isArray(emitted) ? emitted : [];
   } catch {

@@ -1,0 +1,165 @@
+"""`reliability.run`: a run of a topology from Python, for notebooks and CI, without Airflow."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reliability.core.attempt import Grant
+from reliability.core.definitions import Topology
+from reliability.core.errors import InvalidDefinition, NotPossible
+from reliability.core.progress import TxidProgress
+from reliability.core.spout import Interval
+from reliability.deployment.address import address_of
+from reliability.deployment.topologies import folder_of
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.interval_run import IntervalRun, RunResult
+from reliability.transaction.own_run import RunFailed, RunStep
+from reliability.transaction.process.attempt_messages import end_attempt
+from reliability.transaction.topology.databases import open_ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PrintedProgress(TxidProgress):
+    """Prints what becomes of txids, each as a line."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, str] = {}
+
+    def say(self, text: str, txid: int) -> None:
+        if self._last.get(txid) != text:
+            self._last[txid] = text
+            print(text, file=sys.stderr, flush=True)
+
+
+def run(
+    topology: Topology,
+    *,
+    interval: str | Interval | None = None,
+    spark: SparkSession | None = None,
+    master: str = "",
+    conf: Mapping[str, str] | None = None,
+    timeout: float = 3600,
+    reason: str = "",
+    progress: TxidProgress | None = None,
+) -> Sequence[RunResult]:
+    """Emit an interval, process and commit its txids, as a run of the topology's DAG would.
+
+    What has committed of the interval is replayed. Progress is printed on stderr.
+
+    :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in UTC; None
+        for a spout that does not read by interval
+    :param spark: process in this session, one step after another, with its settings that affect
+        values set as on every host; by default each step is a spark-submit on this host, or a step
+        of its warm engine
+    :param master, conf: for spark-submit
+    :param timeout: how many seconds to wait for the source and for a txid's turn
+    :raises InvalidDefinition: the interval does not fit the topology, or spark-submit could not
+        import it
+    :raises ReliabilityError: something is not done
+    """
+    if isinstance(interval, str):
+        interval = Interval.parse(interval)
+    check_interval(topology, interval)
+    run_step = in_session(spark, topology) if spark else by_submit(topology, master, conf or {})
+    with open_ledger(f"{topology.name} run") as connection:
+        own = IntervalRun(
+            connection,
+            topology,
+            interval,
+            run_step,
+            by=f"{getpass.getuser()}@{socket.gethostname()}",
+            patience=timeout,
+            reason=reason,
+            progress=progress or PrintedProgress(),
+        )
+        try:
+            return own.run()
+        except RunFailed as failed:
+            raise failed.first from failed
+
+
+def check_interval(topology: Topology, interval: Interval | None) -> None:
+    """Check that an interval is given if the topology reads by it, and only then.
+
+    :raises InvalidDefinition: it does not fit
+    """
+    if topology.spout.timed and interval is None:
+        raise InvalidDefinition(
+            f"topology {topology.name} reads by interval", remedy="name one, such as 2026-01-02."
+        )
+    if not topology.spout.timed and interval is not None:
+        raise InvalidDefinition(
+            f"topology {topology.name} does not read by interval", remedy="leave it out."
+        )
+
+
+def by_submit(topology: Topology, master: str, conf: Mapping[str, str]) -> RunStep:
+    """Return what runs steps by spark-submit, or in the warm engine of this host."""
+    from reliability.core.definitions import SUBMIT
+    from reliability.deployment.settings import engine_of
+    from reliability.spark.driver_environment import find_spark_submit
+    from reliability.spark.engine_socket import check_engine
+    from reliability.spark.launch import Launcher, SparkSubmit, WarmEngine, run_with_log
+    from reliability.spark.submission import Submission
+
+    module = topology.module
+    if module in ("", "__main__"):
+        raise InvalidDefinition(
+            f"topology {topology.name} is defined in no module that spark-submit could import",
+            remedy="put it into a module of its own, or process in a session of yours (spark=).",
+        )
+    folder = folder_of(module)
+    code = [folder] if folder else []
+    launcher: Launcher = WarmEngine(code=code)
+    if engine_of(topology) == SUBMIT:
+        if (program := find_spark_submit()) is None:
+            raise NotPossible(
+                "spark-submit is neither on the PATH nor beside this Python",
+                "install pyspark, or set SPARK_HOME.",
+            )
+        launcher = SparkSubmit(program=program, master=master, conf=conf, code=code)
+    else:
+        check_engine()
+
+    def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
+        submission = Submission(module=module, grant=grant, step=step)
+        run_with_log(launcher, submission, is_wanted, topology.databases_of_steps)
+
+    return run_step
+
+
+def in_session(spark: SparkSession, topology: Topology) -> RunStep:
+    """Return what runs steps in a session of this process, one after another.
+
+    :raises InvalidDefinition: a datetime without a time zone would be another one there
+    """
+    import time
+
+    if time.timezone or time.daylight:
+        raise InvalidDefinition(
+            "the local time of this process is not UTC, which that of each driver is",
+            remedy="set the environment variable TZ=UTC before Python and Spark start.",
+        )
+    one_at_a_time = threading.Lock()
+
+    def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
+        from reliability.spark.driver import as_error, process_with
+
+        with (
+            one_at_a_time,
+            LedgerConnection(address_of(), f"reliability {grant} driver") as connection,
+        ):
+            try:
+                process_with(spark.newSession(), connection, topology, grant, step)
+            except Exception as error:
+                end_attempt(connection, grant, as_error(error))
+                raise
+
+    return run_step

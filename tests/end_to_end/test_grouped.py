@@ -1,0 +1,82 @@
+"""A topology as a task group between other tasks, and a DAG that is scheduled on its state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.dates import Dag, Dates, story, wait_for
+
+pytestmark = pytest.mark.timeout(420)
+
+GROUP = "words_grouped"
+
+
+def of_topology(dag: Dag) -> Dag:
+    """Return what does to the topology's files, and sees in the ledger, what others do by DAG."""
+    return replace(dag, dag_id=GROUP, folder=dag.folder.parent / GROUP)
+
+
+def a_mart(dates: Dates) -> Dag:
+    """Run three days: two batches, a broken one, and none."""
+    dag, follower = dates.dag("mart"), dates.dag("follower")
+    words = of_topology(dag)
+    words.deliver("2026-01-01", "man", "dog", file="a")
+    words.deliver("2026-01-01", "man", file="b")
+    words.deliver("2026-01-02", "broken")
+    follower.unpause()
+    dag.unpause()
+    return dag
+
+
+def noted(dag: Dag, file: str) -> list[Any]:
+    """Return what a task of `grouped_dags.py` has left."""
+    path = dag.folder / file
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@story(a_mart)
+def test_a_topology_is_a_group_of_a_dag_and_its_commits_start_another_one(dates, dag):
+    words = of_topology(dag)
+    assert dag.states(3) == ["success", "failed", "success"]
+    first, second, third = dag.runs()
+    # what is behind the group starts when it has committed, and fails with it
+    assert sorted(noted(dag, "extracted")) == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert sorted(noted(dag, "reported")) == [[], [1, 2]]
+    tasks = {run: dag.tasks(run) for run in (first, second, third)}
+    assert tasks[first]["report", -1] == "success"
+    assert tasks[second][f"{GROUP}.transaction.process", 0] == "failed"
+    behind = {tasks[second][task, -1] for task in (f"{GROUP}.committed", "report")}
+    assert behind == {"upstream_failed"}
+    assert tasks[second][f"{GROUP}.settle", -1] == "failed"
+    assert tasks[third][f"{GROUP}.committed", -1] == "success"  # nothing came: report runs
+    assert words.counted() == {"dog": 1, "man": 2}
+
+    # one verb clears what is undone of the group, and what is behind it
+    words.read_as(broken="cat")
+    left = json.loads(dates.reliability("resume-runs", GROUP, "--json", code=3))["runs"]
+    assert [(one["run_id"], one["txids"]) for one in left] == [(second, [3])]
+    dates.reliability("resume-runs", GROUP, "--yes")
+    assert dag.states(3) == ["success"] * 3
+    assert noted(dag, "reported")[-1] == [3]
+    assert len(noted(dag, "extracted")) == 3
+    assert words.counted() == {"cat": 1, "dog": 1, "man": 2}
+
+    # a replay of this topology says so under its name; whoever follows hears what it changed
+    words.read_as(broken="ape")
+    run = dag.trigger(None, conf={GROUP: {"replay": "3", "reason": "an ape"}})
+    assert dag.state(run) == "success"
+    assert words.counted() == {"ape": 1, "dog": 1, "man": 2}
+    wait_for(lambda: len(noted(dag, "followed")) >= 4, "the follower to hear of each commit")
+    told = sorted(noted(dag, "followed"), key=lambda one: one["attempt"])
+    assert [(one["txid"], one["attempt"], one["rows"]) for one in told] == [
+        (1, "1:0", 2),
+        (2, "2:0", 1),
+        (3, "3:1", 1),
+        (3, "3:2", 1),
+    ]
+    assert [one["difference"] for one in told[:3]] == [None] * 3
+    assert told[3]["difference"]["rows_added"] == told[3]["difference"]["rows_removed"] == 1

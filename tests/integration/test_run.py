@@ -1,0 +1,178 @@
+"""A run without Airflow: emit, process, commit, settle in one process; by verb and from Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import reliability
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.errors import (
+    InvalidDefinition,
+    NothingToEmit,
+    ProcessFunctionFailed,
+    SourceNotReady,
+)
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction import interval_run
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.interval_run import IntervalRun
+from reliability.transaction.own_run import RunFailed
+from spark_apps import global_count
+from tests.support.command_line import read, say
+from tests.support.fix_pipeline import TWENTY, january, month, write_parquet
+from tests.support.fix_pipeline import shop as shop_of_files
+from tests.support.fix_postgres import rows
+from tests.support.python_driver import process_in_python
+
+ATTEMPTS = "SELECT txid || ':' || attempt_id, status FROM reliability.attempt ORDER BY 1"
+
+
+@pytest.fixture
+def topology(tmp_path):
+    """A topology with two files of January and one of February, a batch each."""
+    for name in ("1997-01/a", "1997-01/b", "1997-02/a"):
+        write_parquet(tmp_path / f"{name}.parquet", TWENTY)
+    return shop_of_files(tmp_path, pending=2)
+
+
+@pytest.fixture
+def broken():
+    """The txids whose steps fail."""
+    return set()
+
+
+@pytest.fixture
+def run_step(connection, topology, broken):
+    """Run a step in this process, each in a session of its own."""
+
+    def step_of(grant, step, is_wanted):
+        if grant.attempt.txid in broken:
+            raise RuntimeError("exit code 1")
+        with LedgerConnection(connection.dsn) as own:
+            process_in_python(own, topology, grant, step)
+
+    return step_of
+
+
+@pytest.fixture
+def run(connection, topology, run_step):
+    """Run an interval."""
+
+    def do(interval, **options):
+        options = {"by": "ann", "patience": 30, **options}
+        return IntervalRun(connection, topology, interval, run_step, **options).run()
+
+    return do
+
+
+def test_a_run_emits_processes_commits_and_settles(run, connection):
+    done = run(january(), reason="a trial")
+    assert [(str(one.attempt), one.commit_number) for one in done] == [("1:0", 1), ("2:0", 2)]
+    assert done[0].rows == {"per_customer": 3, "per_day": 5}
+    asked = "SELECT txid, dag_id, kind, status, reason FROM reliability.request ORDER BY txid"
+    assert rows(connection, asked) == [
+        (txid, "cli", "COMMIT", "SATISFIED", "a trial") for txid in (1, 2)
+    ]
+    assert all(one.is_exact for one in verify(connection, "shop"))
+    # once more: what has committed is replayed, as by a second run of Airflow's
+    again = run(january())
+    assert [str(one.attempt) for one in again] == ["1:1", "2:1"]
+    assert all(difference.is_nothing for one in again for difference in one.differences)
+    assert [one.txid for one in run(month(1997, 2))] == [3]
+    with pytest.raises(NothingToEmit):
+        run(month(1997, 3))
+
+
+def test_what_a_failed_run_leaves_the_next_one_takes_up(run, connection, broken):
+    """Nobody else would: Airflow has no such run, and a replay is of what has committed."""
+    broken.add(1)
+    with pytest.raises(RunFailed) as failed:
+        run(january())
+    assert failed.value.left == {1, 2}
+    assert "[ATTEMPT_INCOMPLETE] txid 1" in str(failed.value.first)
+    broken.clear()
+    done = run(month(1997, 2))
+    assert [str(one.attempt)[0] for one in done] == ["1", "2", "3"]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
+
+
+def test_a_source_that_is_not_ready_is_waited_for(run, topology, monkeypatch):
+    looks: list[int] = []
+
+    def is_ready(self, txid, interval):
+        looks.append(txid)
+        return len(looks) > 2
+
+    monkeypatch.setattr(type(topology.spout), "is_ready", is_ready)
+    monkeypatch.setattr(interval_run, "SOURCE_POLL_SECONDS", 0.01)
+    assert len(run(january())) == 2
+    looks[:] = [-100]
+    monkeypatch.setattr(type(topology.spout), "is_ready", lambda *_: False)
+    with pytest.raises(SourceNotReady):
+        run(month(1997, 2), patience=0)
+
+
+def test_the_verb_runs_a_topology_that_the_ledger_does_not_know_yet(
+    topology, run_step, broken, monkeypatch
+):
+    module = "tests.replay.shop"
+    monkeypatch.setattr(f"{module}.topology", replace(topology, module=module), raising=False)
+    monkeypatch.setattr("reliability.cli.run.steps_of", lambda *_: run_step)
+    said = say("run", "shop", "--interval", "1997-01", code=1)
+    assert "[TOPOLOGY_NOT_FOUND]" in said.stderr
+    assert "--module" in said.stderr
+    assert "reads by interval" in say("run", "shop", "--module", module, code=1).stderr
+    say("run", "shop", "--interval", "never", "--module", module, code=2)
+    said = say("run", "shop", "--interval", "1997-01", "--module", module)
+    assert said.stdout.startswith("1:0 committed as c=1\n  per_customer: 3 rows staged\n")
+    assert "2 of 2 txids are done" in said.stderr
+    [again, _] = read("run", "shop", "--interval", "1997-01")["txids"]
+    assert (again["attempt"], again["commit_number"]) == ("1:1", 3)
+    broken.add(3)
+    said = say("run", "shop", "--interval", "1997-02", code=1).stderr
+    assert "txid 3 not done; the next `reliability run` takes them up" in said
+    assert "[ATTEMPT_INCOMPLETE]" in said
+
+
+# --- from Python ---------------------------------------------------------------------------------
+
+
+def test_a_notebook_runs_a_topology_in_its_own_session(spark, connection, capsys):
+    """A topology of a notebook is in no module that spark-submit could import."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    done = reliability.run(replace(global_count.topology, module="__main__"), spark=spark)
+    assert [one.attempt for one in done] == [TransactionAttempt(txid, 0) for txid in (1, 2, 3)]
+    assert rows(connection, "SELECT words FROM global_count")[0][0] > 0
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+    assert "attempt 1:0 is processed" in capsys.readouterr().err
+    assert rows(connection, ATTEMPTS) == [(f"{txid}:0", "COMMITTED") for txid in (1, 2, 3)]
+
+
+def test_an_error_of_a_process_function_reaches_the_notebook(spark, connection):
+    def broken(batch):
+        raise ValueError("no such column")
+
+    topology = replace(global_count.topology, process=broken, steps=(), module="__main__")
+    with pytest.raises(ProcessFunctionFailed, match="no such column"):
+        reliability.run(topology, spark=spark)
+
+
+def test_what_cannot_work_is_refused_before_anything_is_emitted(
+    spark, connection, topology, monkeypatch
+):
+    counted = replace(global_count.topology, module="__main__")
+    refused: list[Any] = [
+        ((counted, {}), "in no module that spark-submit could import"),
+        ((counted, {"interval": "1997-01"}), "does not read by interval"),
+        ((topology, {}), "reads by interval"),
+    ]
+    for given, match in refused:
+        with pytest.raises(InvalidDefinition, match=match):
+            reliability.run(given[0], **given[1])
+    monkeypatch.setattr("time.timezone", -3600)
+    with pytest.raises(InvalidDefinition, match="TZ=UTC"):
+        reliability.run(counted, spark=spark)
+    assert rows(connection, "SELECT * FROM reliability.topology") == []
