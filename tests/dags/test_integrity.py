@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -44,6 +44,7 @@ def test_every_dag_has_tags_owner_retries_and_docs(bag):
             assert task.retry_delay.total_seconds() > 0, task.task_id
 
 
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
 def test_airflow_lists_the_installed_distribution_as_a_provider(airflow_home):
     """What `airflow providers get` shows; Airflow checks its keys on the way."""
     from airflow.configuration import conf
@@ -287,6 +288,41 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
     path, arguments = TurnTrigger(**given).serialize()
     assert path == "reliability_airflow.triggers.TurnTrigger"
     assert arguments == given
+
+
+def test_each_ledger_has_a_poller_in_a_triggerer(airflow_home):
+    from reliability_airflow.poller import poller_of
+
+    own = poller_of("kept_ledger", {"mart": "kept_mart"})
+    assert poller_of("kept_ledger", {"mart": "kept_mart"}) is own
+    others = [poller_of(None, None), poller_of("kept_ledger", None), poller_of("another", None)]
+    assert len({id(poller) for poller in (own, *others)}) == 4
+    assert poller_of(None, {}) is others[0]
+
+
+def test_every_task_of_a_dag_knows_its_connections(airflow_home):
+    """Triggers and drivers have them from their tasks."""
+    from airflow.sdk import DAG
+
+    from reliability_airflow import (
+        housekeeping_dag,
+        topology_dag,
+        topology_group,
+        verification_dag,
+    )
+
+    named: dict[str, Any] = {"ledger_conn_id": "kept", "database_conn_ids": {"mart": "kept_mart"}}
+    dag = topology_dag(
+        global_count.topology, schedule=None, start_date=datetime(2026, 1, 1), **named
+    )
+    for one in (dag, housekeeping_dag(alerts=[print], **named), verification_dag(**named)):
+        for task in one.tasks:
+            conn_ids = cast(Any, task).conn_ids
+            assert conn_ids.for_database("") == "kept", task.task_id
+            assert conn_ids.for_database("mart") == "kept_mart", task.task_id
+    with DAG("own", schedule=None) as own:
+        topology_group(global_count.topology, **named)
+    assert {cast(Any, task).conn_ids.ledger for task in own.tasks} == {"kept"}
 
 
 def test_a_wait_is_timed_as_a_whole(airflow_home):

@@ -7,13 +7,16 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from reliability.core.errors import LedgerRefusedLogin
+from reliability.core.graph import THE_STEP
 from reliability.deployment.address import (
     ADDRESSES,
     CREDENTIALS,
@@ -25,9 +28,14 @@ from reliability.deployment.address import (
     using,
 )
 from reliability.ledger.connection import LedgerConnection
+from reliability.spark.driver_environment import find_spark_submit
+from reliability.spark.launch import SparkSubmit, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
-from tests.support.fix_postgres import database_of, run_as_admin
+from reliability.spark.submission import Submission
+from tests.support import elsewhere
+from tests.support.fix_pipeline import pipeline_of
+from tests.support.fix_postgres import ROOT, database_of, rows, run_as_admin
 
 FIRST, SECOND = "first-hunter2", "second-hunter2"
 ROLE = "changes"
@@ -256,6 +264,28 @@ def test_an_open_connection_is_asked_again_when_the_password_has_changed(airflow
         assert connection.one("server_facts")["database"] == server.database
 
 
+def test_airflows_postgres_hook_makes_the_token_of_each_session(airflow_knows, server, monkeypatch):
+    """As for its own sessions, by the extra `iam`; a cloud that does not answer is waited for."""
+    from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+    airflow_knows("", conn_type="postgres", extra={"iam": True, "aws_conn_id": "aws"})
+    made: list[str] = []
+
+    def get_iam_token(hook, connection):
+        made.append(connection.extra_dejson["aws_conn_id"])
+        return connection.login, FIRST, connection.port
+
+    monkeypatch.setattr(PostgresHook, "get_iam_token", get_iam_token)
+    with using(ConnIds.of("kept", {})):
+        monkeypatch.delenv("RELIABILITY_DSN")
+        address = address_of()
+    assert database_at(address) == database_at(address) == server.database
+    assert made == ["aws", "aws"]
+    monkeypatch.setattr(PostgresHook, "get_iam_token", None)
+    with pytest.raises(LedgerRefusedLogin, match="connection kept gets no token: TypeError"):
+        database_at(address)
+
+
 def test_the_command_line_that_a_task_starts_is_told_the_addresses(
     airflow_knows, server, tmp_path, monkeypatch
 ):
@@ -270,3 +300,47 @@ def test_the_command_line_that_a_task_starts_is_told_the_addresses(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert isinstance(address_of("mart").ask, ToldKeywords)
     assert database_at(address_of()) == database_at(address_of("mart")) == server.database
+
+
+@pytest.mark.slow
+def test_executors_in_processes_of_their_own_get_the_credentials_from_their_driver(
+    airflow_knows, server, connection, tmp_path, monkeypatch
+):
+    """G10: a cluster of spark-submit's own; its executors do not find the driver's file."""
+    monkeypatch.delenv("RELIABILITY_DSN")
+    shop = pipeline_of(elsewhere.topology, connection)
+    assert shop.emit(None) == [1]
+    grant = shop.begin(1)
+    program = find_spark_submit()
+    assert program is not None
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    launcher = SparkSubmit(
+        program=program,
+        master="local-cluster[1,2,1024]",
+        conf={**conf, "spark.eventLog.dir": f"file:{events}", "spark.driver.host": "127.0.0.1"},
+        code=[str(ROOT)],
+    )
+    processes: list[str] = []
+
+    def look() -> bool:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                processes.append(f"{process.cmdline()} {process.environ()}")
+        return True
+
+    submission = Submission(module=elsewhere.__name__, grant=grant, step=THE_STEP)
+    with using(ConnIds.of("kept", {})):
+        run_with_log(launcher, submission, look)
+    shop.seal(grant)
+    shop.runner.commit(1)
+    assert rows(connection, "SELECT word, times FROM elsewhere ORDER BY 1") == [("a", 2), ("b", 1)]
+    assert any("CoarseGrainedExecutorBackend" in process for process in processes)
+    seen = [process for process in processes if FIRST in process]
+    assert all("AIRFLOW_CONN_KEPT" in process for process in seen), "those that Airflow starts"
+    assert not any("process_batch.py" in process for process in seen)
+    assert not any("CoarseGrainedExecutorBackend" in process for process in seen)
+    logged = "".join(p.read_text() for p in events.rglob("*") if p.is_file())
+    assert "elsewhere" in logged
+    assert FIRST not in logged

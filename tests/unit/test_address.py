@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from reliability.deployment.address import (
 from reliability.deployment.airflow_connections import keywords_of
 
 SECRET = "hunter2"
+find = airflow_connections._found  # which no other test calls
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +183,28 @@ def test_what_a_secrets_backend_raises_is_not_repeated(monkeypatch):
     assert "c, or cannot be asked: RuntimeError" in raised.value.what
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+def test_a_triggerers_threads_ask_airflow_by_its_event_loop(monkeypatch):
+    """Airflow 3.1 answers nothing that another thread asks in another way."""
+    import asyncio
+
+    async def aget_connection(conn_id):
+        return conn_id, asyncio.get_running_loop()
+
+    hook = SimpleNamespace(aget_connection=aget_connection, get_connection=None)
+    monkeypatch.setitem(sys.modules, "airflow.sdk.bases.hook", SimpleNamespace(BaseHook=hook))
+
+    async def trigger():
+        loop = asyncio.get_running_loop()
+
+        def poll():
+            with airflow_connections.asking_by(loop):
+                return find("c")
+
+        assert await asyncio.to_thread(poll) == ("c", loop)
+
+    asyncio.run(trigger())
 
 
 # --- a function of the user's --------------------------------------------------------------------
