@@ -23,7 +23,8 @@ from reliability.core.definitions import WARM
 from reliability.core.errors import EngineUnavailable, NotPossible, ReliabilityError, RightMissing
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
-from reliability.deployment.address import address_of, service_files
+from reliability.deployment.address import DatabaseAddress, address_of, service_files
+from reliability.deployment.airflow_connections import named_conn_id
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import ENCODINGS, check_migrated
 from reliability.states.tables import check_rights
@@ -214,12 +215,21 @@ def _database(database: str) -> Iterator[CheckResult]:
     where = f"database {database or 'of the ledger'}"
     try:
         address = address_of(database)
-        yield _ok(f"{where}: address", f"by {address.origin}")
+        yield _address(f"{where}: address", address)
         with LedgerConnection(address, "reliability cli") as connection:
             yield from _server(connection, where)
             yield from _migrated(connection, where)
     except ReliabilityError as error:
         yield _fail(where, f"[{error.code}] {error.message}", error.what_to_do)
+
+
+def _address(check: str, address: DatabaseAddress) -> CheckResult:
+    """Say where an address comes from, and what does not count beside it."""
+    conn_id = named_conn_id(address.database)
+    if conn_id and address.ask is None:
+        what = f"by {address.origin}, not by Airflow's connection {conn_id}, which is configured"
+        return _warning(check, what, "remove the one that is not meant")
+    return _ok(check, f"by {address.origin}")
 
 
 def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:

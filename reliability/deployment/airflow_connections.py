@@ -137,14 +137,17 @@ def configured(database: str) -> tuple[str, str] | None:
 
     :raises InvalidDefinition: the configuration cannot be read
     """
+    if (conn_id := named_conn_id(database)) or not find_spec("airflow"):
+        option = "database_conn_ids" if database else "ledger_conn_id"
+        return (conn_id, f"[{SECTION}] {option} names it") if conn_id else None
+    return (DEFAULT, "the default") if not database and _exists(DEFAULT) else None
+
+
+def named_conn_id(database: str) -> str:
+    """Return the id that Airflow's configuration names for a database; empty if it names none."""
     if not find_spec("airflow"):
-        return None
-    if database:
-        conn_id = configured_databases().get(database)
-        return (conn_id, f"[{SECTION}] database_conn_ids names it") if conn_id else None
-    if conn_id := _option("ledger_conn_id"):
-        return conn_id, f"[{SECTION}] ledger_conn_id names it"
-    return (DEFAULT, "the default") if _exists(DEFAULT) else None
+        return ""
+    return configured_databases().get(database, "") if database else _option("ledger_conn_id")
 
 
 def configured_databases() -> Mapping[str, str]:

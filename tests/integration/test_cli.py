@@ -33,6 +33,7 @@ from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
+from reliability.deployment import airflow_connections
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.migrations import migrations
 from reliability.transaction import run as transaction_run
@@ -1251,6 +1252,17 @@ def test_the_doctor_asks_for_no_right_that_nothing_needs(shop, examined):
         run_as_admin(f"{owner} reliability")
     grant = "GRANT INSERT ON TABLE public.log TO reliability;"
     assert (found["verdict"], found["todo"]) == ("FAIL", grant)
+
+
+def test_the_doctor_says_where_an_address_comes_from(shop, examined, monkeypatch):
+    """Two of them are one too many: a person believes that the other one counts."""
+    check = "database of the ledger: address"
+    found = examined()[check]
+    assert (found["verdict"], found["what"]) == ("ok", "by RELIABILITY_DSN")
+    monkeypatch.setattr(airflow_connections, "_option", {"ledger_conn_id": "kept"}.get)
+    found = examined()[check]
+    assert found["verdict"] == "warning"
+    assert "not by Airflow's connection kept" in found["what"]
 
 
 def test_the_doctor_lets_others_read_a_service_file_without_a_password(
