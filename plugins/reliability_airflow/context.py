@@ -152,7 +152,8 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
             f"{dag_run.dag_id} --conf {shlex.quote(_scoped(context, conf))}"
         )
     date = dag_run.logical_date
-    dates = f" --from-date {date:%Y-%m-%dT%H:%M} --to-date {date:%Y-%m-%dT%H:%M}" if date else ""
+    day = date and f"{date.astimezone(timezone.utc):%Y-%m-%dT%H:%M}+00:00"
+    dates = f" --from-date {day} --to-date {day}" if day else ""
     return (
         f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it, or a "
         "backfill without a conf, is another dry run. To change the tables: airflow backfill "

@@ -54,8 +54,8 @@ def check(
     Prints the columns of the source, what each state would get, and the errors that the real run
     would raise. It needs no ledger if --module is given.
     """
-    read = _interval(interval)
     loaded = _load(topology, module)
+    read = options.read_interval(interval, loaded.spout.time_zone)
     try:
         checked = _check_all(loaded, read, files or [], rows)
     except ImportError as error:
@@ -63,13 +63,6 @@ def check(
     code = FOUND if any(sample.errors for sample in checked) else 0
     document = {"topology": topology, "samples": checked}
     answer(document, _page(checked), as_json=as_json, code=code)
-
-
-def _interval(text: str) -> Interval | None:
-    try:
-        return Interval.parse(text) if text else None
-    except ValueError as error:
-        raise typer.BadParameter(f"--interval: {error}") from error
 
 
 def _load(topology: str, module: str) -> Topology:

@@ -41,7 +41,8 @@ def completeness(
     """
     with ledger(topology) as connection:
         source = read_source(connection, topology)
-        found = completeness_of(connection, topology, wanted.parsed_interval, source)
+        interval = wanted.interval_of(connection, topology)
+        found = completeness_of(connection, topology, interval, source)
     is_found = check and any(interval.state != COMPLETE for interval in found.intervals)
     answer(found, _page(found), as_json=as_json, code=FOUND if is_found else 0)
 

@@ -82,9 +82,8 @@ def rollback(
     with ledger(topology) as connection, diff.opened(connection, topology, dry_run=dry_run) as rows:
         if txid is None:
             txid = contents.select(connection, topology).txids[-1]
-        back = partial(
-            roll_back, connection, topology, txid, reason, interval=contents.parsed_interval
-        )
+        interval = contents.interval_of(connection, topology)
+        back = partial(roll_back, connection, topology, txid, reason, interval=interval)
         if not dry_run and not yes:
             would = back(dry_run=True)
             check_asked(*_rollback_question(_txids_of(connection, would), would), yes=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reliability.cli.terminal import say
+from reliability.core.periods import UTC
 from reliability.core.spout import Interval
 from reliability.core.txids import parse_txids
 from reliability.ledger.connection import LedgerConnection
@@ -23,7 +24,12 @@ from reliability.transaction.inspect.different_rows import (
     check_target,
     rows_into,
 )
-from reliability.transaction.inspect.select import Selected, select_txids, with_intervals
+from reliability.transaction.inspect.select import (
+    Selected,
+    interval_called,
+    select_txids,
+    with_intervals,
+)
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow
@@ -72,10 +78,10 @@ def read_txids(text: str) -> list[int]:
         raise typer.BadParameter(str(error)) from error
 
 
-def read_interval(text: str) -> Interval | None:
-    """Read an interval from the command line; None if none is given."""
+def read_interval(text: str, zone: str = UTC) -> Interval | None:
+    """Read an interval from the command line, in a zone if it names none; None if none is given."""
     try:
-        return Interval.parse(text) if text else None
+        return Interval.parse(text, zone or UTC) if text else None
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -89,17 +95,17 @@ class OfInterval:
         typer.Option(
             metavar="INTERVAL",
             help="Instead of txids: all whose interval lies in it. 2013, 2013-03, 2013-03-01, "
-            "2013-03-01T06 or START/END, in UTC; END is not included.",
+            "2013-03-01T06 or START/END, in the zone of the topology's intervals, or with another "
+            "one behind it; END is not included.",
         ),
     ] = ""
 
     def __post_init__(self) -> None:
-        _ = self.parsed_interval
+        _ = read_interval(self.interval)
 
-    @property
-    def parsed_interval(self) -> Interval | None:
-        """The interval; None if none is given."""
-        return read_interval(self.interval)
+    def interval_of(self, connection: LedgerConnection, topology: str) -> Interval | None:
+        """Return the interval; None if none is given."""
+        return interval_called(connection, topology, self.interval) if self.interval else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,8 @@ class Contents(OfInterval):
 
         :raises NothingSelected: there are none
         """
-        selected = select_txids(connection, topology, self.parsed_interval, self.file)
+        interval = self.interval_of(connection, topology)
+        selected = select_txids(connection, topology, interval, self.file)
         say(f"{topology}: {selected}", err=True)
         return selected
 

@@ -39,8 +39,8 @@ def run(
         str,
         typer.Option(
             metavar="INTERVAL",
-            help="What to emit: 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END, in UTC; END "
-            "is not included. None for a spout that does not read by interval.",
+            help="What to emit: 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END, in the "
+            "spout's time zone; END is not included. None for a spout that does not read by interval.",
         ),
     ] = "",
     reason: Annotated[str, typer.Option(help="The reason; recorded with the request.")] = "",
@@ -54,10 +54,10 @@ def run(
     """
     from reliability.spark.run_here import check_interval
 
-    wanted = options.read_interval(interval)
     with ledger() as connection:
         module = spark.module or _known_module(connection, topology)
         code = topology_from_code(connection, topology, module)
+        wanted = options.read_interval(interval, code.spout.time_zone)
         check_interval(code, wanted)
         run_step = steps_of(spark, code, module)
         with txids_followed(0, "run") as progress, signals_as_errors():

@@ -1,66 +1,124 @@
-"""How a data interval is written: 2013-03 is the month, 2013-03-01T06 the hour, all in UTC."""
+"""How a data interval is written: 2013-03 is the month, 2013-03-01T06 the hour, in UTC.
+
+In another time zone its name follows: `2026-03-29 Europe/Berlin` is a day of 23 hours. An hour that
+occurs twice is written with its offset: `2026-10-25T02+02:00 Europe/Berlin` is the first one.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
 
+UTC = "UTC"
 _PERIOD = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d)"
-    r"(?::(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?)?)?)?(?:Z|\+00:00)?"
+    r"(?::(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?)?)?)?(Z|[+-]\d\d:\d\d)?"
 )
+_IN_ZONE = re.compile(r"(.*?)\s+([A-Za-z][\w+-]*(?:/[\w+-]+)*)\s*")
 _HOW = "write an interval as 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END"
+_PARTS = (4, 7, 10, 13)  # characters of a year, a month, a day, an hour
 
 
-def format_period(start: datetime, end: datetime) -> str:
-    """Write a period as short as it is unambiguous; both ends are in UTC.
+def zone_called(name: str) -> tzinfo:
+    """Return a time zone by its name, such as Europe/Berlin.
 
-    >>> march = datetime(2013, 3, 1), datetime(2013, 4, 1)
-    >>> format_period(*march), format_period(march[0], datetime(2013, 3, 8))
-    ('2013-03', '2013-03-01/2013-03-08')
+    :raises ValueError: this host knows none of this name
     """
-    for length in (4, 7, 10, 13):
-        text = start.isoformat()[:length]
-        if _read(text) == (start.replace(tzinfo=timezone.utc), end.replace(tzinfo=timezone.utc)):
-            return text
-    return f"{_format_moment(start)}/{_format_moment(end)}"
+    try:
+        return timezone.utc if name == UTC else ZoneInfo(name)  # a host may lack the zones' data
+    except (KeyError, ValueError, OSError) as error:  # of a folder of zones, for example
+        raise ValueError(f"there is no time zone {name!r}") from error
+
+
+def format_period(start: datetime, end: datetime, zone: str = UTC) -> str:
+    """Write a period as short as it is unambiguous, in a time zone.
+
+    >>> march, april = (datetime(2013, month, 1, tzinfo=timezone.utc) for month in (3, 4))
+    >>> format_period(march, april), format_period(march, march + timedelta(days=7))
+    ('2013-03', '2013-03-01/2013-03-08')
+    >>> format_period(march, april, "Asia/Tokyo")
+    '2013-03-01T09:00/2013-04-01T09:00 Asia/Tokyo'
+    """
+    within = zone_called(zone)
+    suffix = "" if zone == UTC else f" {zone}"
+    first, last = start.astimezone(within), end.astimezone(within)
+    for length in _PARTS:
+        text = first.isoformat()[:length] + (_offset(first) if length == _PARTS[-1] else "")
+        if _read(text, within) == (start, end):
+            return text + suffix
+    return f"{_format_moment(first)}/{_format_moment(last)}{suffix}"
 
 
 def _format_moment(moment: datetime) -> str:
     text = moment.replace(tzinfo=None).isoformat()
+    if offset := _offset(moment):
+        return text.removesuffix(":00") + offset
     return text.removesuffix(":00").removesuffix("T00:00")
 
 
-def read_period(text: str) -> tuple[datetime, datetime]:
-    """Read a period: [start, end), in UTC. The END of START/END does not belong to it.
+def _offset(moment: datetime) -> str:
+    """Return the offset of a moment from UTC if its wall time occurs twice; otherwise nothing."""
+    other = moment.replace(fold=1 - moment.fold)
+    text = moment.isoformat()
+    return "" if other.utcoffset() == moment.utcoffset() else text[text.rindex(":") - 3 :]
 
-    >>> [str(end.date()) for end in read_period("2013-01/2013-04")]
-    ['2013-01-01', '2013-04-01']
 
+def read_period(text: str, zone: str = UTC) -> tuple[datetime, datetime, str]:
+    """Read a period: [start, end) in UTC, and its zone. The END of START/END does not belong to it.
+
+    >>> [str(end) for end in read_period("2013-01/2013-04")[:2]]
+    ['2013-01-01 00:00:00+00:00', '2013-04-01 00:00:00+00:00']
+    >>> [f"{end:%d %H}" for end in read_period("2026-03-29 Europe/Berlin")[:2]]
+    ['28 23', '29 22']
+
+    :param zone: the time zone of a period that names none
     :raises ValueError: it is not written like that, or ends before it starts
     """
+    if match := _IN_ZONE.fullmatch(text.strip()):
+        text, zone = match.groups()
+    within = zone_called(zone)
     first, slash, last = text.strip().partition("/")
-    start, end = _read(first)
+    start, end = _read(first, within)
     if slash:
-        end = _read(last)[0]
+        end = _read(last, within)[0]
     if end < start:
         raise ValueError(f"{text!r} ends before it starts")
-    return start, end
+    return start, end, zone
 
 
-def _read(text: str) -> tuple[datetime, datetime]:
-    """Read one period; a moment with minutes lasts a minute, one with seconds no time."""
+def _read(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
+    """Read one period, in UTC; a moment with minutes lasts a minute, one with seconds no time.
+
+    Of a wall time that occurs twice this is the first one. Of one that a clock change leaves out it
+    is the moment of the change.
+    """
     match = _PERIOD.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{_HOW}, not {text!r}")
-    year, month, day, hour, minute, second = match.groups()
+    *parts, offset = match.groups()
+    year, month, day, hour, minute, second = parts
     try:
+        if offset:
+            zone = _zone_of_offset(offset)
         start = datetime(
             int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0)
-        ).replace(tzinfo=timezone.utc) + timedelta(seconds=float(second or 0))
-        return start, _end_of(start, sum(part is not None for part in match.groups()))
+        ) + timedelta(seconds=float(second or 0))
+        end = _end_of(start, sum(part is not None for part in parts))
+        return _in_utc(start, zone), _in_utc(end, zone)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{_HOW}, not {text!r}: {error}") from error
+
+
+def _zone_of_offset(offset: str) -> tzinfo:
+    """Read Z, +02:00 or -03:30."""
+    hours, minutes = (0, 0) if offset == "Z" else map(int, offset[1:].split(":"))
+    length = timedelta(hours=hours, minutes=minutes)
+    return timezone(-length if offset[0] == "-" else length)
+
+
+def _in_utc(wall_time: datetime, zone: tzinfo) -> datetime:
+    return wall_time.replace(tzinfo=zone).astimezone(timezone.utc)
 
 
 def _end_of(start: datetime, parts: int) -> datetime:

@@ -18,6 +18,7 @@ class Schedule(StatementKey):
     :param first_start: no interval starts earlier; None: from the first that was emitted
     :param last_start: no interval starts later
     :param catchup: Airflow makes the runs of the past as well
+    :param interval_zone: the time zone in which the intervals are written; None: UTC
     """
 
     cron: str | None = None
@@ -27,3 +28,4 @@ class Schedule(StatementKey):
     first_start: datetime | None = None
     last_start: datetime | None = None
     catchup: bool = True
+    interval_zone: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -16,7 +16,7 @@ from reliability.core.errors import (
     SourceItemUnknown,
 )
 from reliability.core.fold import Fold
-from reliability.core.periods import format_period, read_period
+from reliability.core.periods import UTC, format_period, read_period, zone_called
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,11 +32,13 @@ _PART = "_part"  # where the ledger has the ItemPart of an item
 class Interval:
     """A run's data interval, [start, end), in UTC.
 
+    :param zone: the time zone in which it is written; it does not change what it is
     :raises ValueError: an end has no time zone
     """
 
     start: datetime
     end: datetime
+    zone: str = field(default=UTC, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -47,15 +49,21 @@ class Interval:
 
     def __str__(self) -> str:
         """Return 2013-03 for a month, and for other periods what `parse` reads as well."""
-        return format_period(self.start, self.end)
+        return format_period(self.start, self.end, self.zone)
 
     @classmethod
-    def parse(cls, text: str) -> Interval:
+    def parse(cls, text: str, zone: str = UTC) -> Interval:
         """Read an interval; see read_period.
 
+        :param zone: the time zone of one that names none
         :raises ValueError: it is not written as an interval
         """
-        return cls(*read_period(text))
+        return cls(*read_period(text, zone))
+
+    @property
+    def local_start(self) -> datetime:
+        """Return when it starts, in the time zone in which it is written."""
+        return self.start.astimezone(zone_called(self.zone))
 
     def contains(self, other: Interval) -> bool:
         return self.start <= other.start and other.end <= self.end
@@ -268,10 +276,13 @@ class Spout(ABC):
         batch is frozen at emission
     :ivar database: the name of the database that it reads, as a State names one; empty if it reads
         the ledger's own or none
+    :ivar time_zone: of a timed spout: in which it reads the dates of an interval, and in which
+        intervals are written; empty for UTC, which a DAG with a schedule in another one refuses
     """
 
     opaque: bool = False
     database: str = ""
+    time_zone: str = ""
 
     @property
     def kind(self) -> SpoutKind:

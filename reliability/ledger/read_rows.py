@@ -15,6 +15,7 @@ from reliability.core.coordinator import (
 )
 from reliability.core.difference import Difference
 from reliability.core.fold import Fold
+from reliability.core.periods import UTC
 from reliability.core.plan import Due, Position
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.skip import Skipped
@@ -93,13 +94,15 @@ def interval_of(row: Row) -> Interval | None:
     """Convert a data interval; None for an untimed transaction."""
     if row["interval_start"] is None:
         return None
-    return Interval(row["interval_start"], row["interval_end"])
+    zone = row.get("interval_zone") or UTC
+    return Interval(row["interval_start"], row["interval_end"], zone)
 
 
-def ends_of(interval: Interval | None) -> dict[str, datetime | None]:
+def ends_of(interval: Interval | None) -> dict[str, datetime | str | None]:
     """Return a data interval as the parameters of a statement, the reverse of `interval_of`."""
     start, end = (interval.start, interval.end) if interval else (None, None)
-    return {"interval_start": start, "interval_end": end}
+    zone = interval.zone if interval and interval.zone != UTC else None
+    return {"interval_start": start, "interval_end": end, "interval_zone": zone}
 
 
 def interval_text(row: Row) -> str:

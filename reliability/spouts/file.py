@@ -28,6 +28,7 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold, reserved
 from reliability.core.keys import covers, read_ranges, touches
 from reliability.core.lineage import Dataset
+from reliability.core.periods import UTC, zone_called
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
@@ -74,8 +75,8 @@ class FileSpout(Spout):
     file or a row group that exceeds it is a batch of its own.
 
     :param pattern: a glob, in which `{data_interval_start:…}` and `{data_interval_end:…}` stand
-        for the run's interval in UTC. It is a path, absolute or relative to RELIABILITY_HOME, or a
-        URI that both Spark and pyarrow or fsspec can read
+        for the run's interval, in UTC or in `time_zone`. It is a path, absolute or relative to
+        RELIABILITY_HOME, or a URI that both Spark and pyarrow or fsspec can read
     :param max_files_per_batch: the most files that a txid reads
     :param allow_empty: an interval without files is not an error
     :param format: `Parquet()`, `Csv()` or `JsonLines()` with options; without it, the ending of the
@@ -86,6 +87,8 @@ class FileSpout(Spout):
     :param max_bytes_per_batch: the most stored bytes that a txid reads
     :param opaque: a new attempt of a txid may read other files, until the txid commits
     :param ready_file: a glob like `pattern`; nothing is emitted or begun until a file matches it
+    :param time_zone: in which the dates of patterns are written, such as `Europe/Berlin` or `UTC`;
+        a schedule that is not in UTC needs it
     """
 
     pattern: str
@@ -97,6 +100,7 @@ class FileSpout(Spout):
     max_bytes_per_batch: int | None = None
     opaque: bool = False
     ready_file: str = ""
+    time_zone: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.file_format, FileFormat):
@@ -119,6 +123,14 @@ class FileSpout(Spout):
                 f"FileSpout: ready_file {self.ready_file!r} has an interval, but the pattern has "
                 "none: the file would never exist"
             )
+        if self.time_zone:
+            try:
+                zone_called(self.time_zone)
+            except ValueError as error:
+                raise InvalidDefinition(
+                    f"FileSpout: {error} here",
+                    remedy='write a name such as time_zone="Europe/Berlin", or "UTC".',
+                ) from error
         for name in ("max_files_per_batch", "max_rows_per_batch", "max_bytes_per_batch"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
@@ -133,14 +145,18 @@ class FileSpout(Spout):
         return is_timed(self.pattern)
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        return not self.ready_file or bool(find_files(for_interval(self.ready_file, interval)))
+        return not self.ready_file or bool(find_files(self.of_interval(self.ready_file, interval)))
+
+    def of_interval(self, pattern: str, interval: Interval | None) -> str:
+        """Replace the placeholders of one of its patterns."""
+        return for_interval(pattern, interval, self.time_zone or UTC)
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[FileItem]:
         """List, by path, the matching files and parts of files that no txid has.
 
         Files that a txid has as a whole are not opened.
         """
-        pattern = for_interval(self.pattern, interval)
+        pattern = self.of_interval(self.pattern, interval)
         paths = find_files(pattern)
         if not paths and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")

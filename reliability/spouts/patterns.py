@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 
 from reliability.core.errors import InvalidDefinition
+from reliability.core.periods import UTC, zone_called
 from reliability.core.spout import Interval
 
 ANY_FOLDERS = "**"
@@ -40,15 +41,21 @@ def is_timed(pattern: str) -> bool:
     return _PLACE.search(pattern) is not None
 
 
-def for_interval(pattern: str, interval: Interval | None) -> str:
-    """Replace the placeholders by a run's interval, in UTC.
+def for_interval(pattern: str, interval: Interval | None, zone: str = UTC) -> str:
+    """Replace the placeholders by a run's interval, in the local time of a zone.
 
     >>> for_interval("in/{data_interval_start:%Y-%m}/[{]a}.csv", _ONE)
     'in/2001-02/[{]a}.csv'
+    >>> for_interval("{data_interval_start:%d %H%z}", _ONE, "Asia/Tokyo")
+    '03 13+0900'
     """
     if interval is None:
         return pattern
-    ends = {"data_interval_start": interval.start, "data_interval_end": interval.end}
+    within = zone_called(zone)
+    ends = {
+        "data_interval_start": interval.start.astimezone(within),
+        "data_interval_end": interval.end.astimezone(within),
+    }
     return _PLACE.sub(lambda place: place[0].format(**ends), pattern)
 
 

@@ -17,7 +17,7 @@ from reliability.spouts.file_item import FileItem
 from reliability.spouts.file_names import is_uri, locate
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.parquet import Parquet
-from reliability.spouts.patterns import for_interval, match_any_interval
+from reliability.spouts.patterns import match_any_interval
 from reliability.spouts.table import TableKeys, TableSpout
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _plan_files(
 ) -> list[SourceItem]:
     """Describe the given files, or the first of the pattern; no other file is opened."""
     if not files:
-        wanted = for_interval(spout.pattern, interval)
+        wanted = spout.of_interval(spout.pattern, interval)
         if interval is None:
             wanted = match_any_interval(spout.pattern)
         paths = find_files(wanted)

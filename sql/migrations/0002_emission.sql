@@ -10,6 +10,7 @@ CREATE TABLE reliability.emission (
     task_id        text NOT NULL DEFAULT 'emit',          -- the task that emits
     interval_start timestamptz,
     interval_end   timestamptz,
+    interval_zone  text,  -- in which the interval is written; NULL is UTC
     status         text NOT NULL DEFAULT 'EMITTING',
     began_at       timestamptz NOT NULL DEFAULT clock_timestamp(),  -- the last try
     ended_at       timestamptz,
@@ -39,6 +40,7 @@ CREATE TABLE reliability.schedule (
     first_start   timestamptz,
     last_start    timestamptz,
     catchup       boolean NOT NULL,
+    interval_zone text,  -- in which the intervals are written; NULL is UTC
     recorded_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT schedule_is_of_one_kind CHECK (num_nonnulls(cron, period, not_evaluated) = 1),
     CONSTRAINT cron_has_a_time_zone CHECK ((cron IS NULL) = (time_zone IS NULL)),
@@ -52,6 +54,7 @@ CREATE TABLE reliability.transaction (
     txid              bigint NOT NULL,
     interval_start    timestamptz,
     interval_end      timestamptz,
+    interval_zone     text,           -- in which the interval is written; NULL is UTC
     dag_id            text NOT NULL,  -- the run that emitted it
     run_id            text NOT NULL,
     emitted_at        timestamptz NOT NULL DEFAULT clock_timestamp(),

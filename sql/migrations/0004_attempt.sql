@@ -248,8 +248,8 @@ SELECT a.topology, a.txid, a.attempt_id,
 -- Uncommitted txids that are not PROCESSED and that no run is working on, or that are held: those
 -- behind them wait (E2).
 CREATE VIEW reliability.blocked_transaction AS
-SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
-       t.held_reason
+SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
+       t.emitted_at, t.held_reason
   FROM reliability.transaction t
  WHERE t.committed_attempt IS NULL
    AND (t.held_reason IS NOT NULL

@@ -26,7 +26,7 @@ CREATE TABLE reliability.quarantined_row (
 CREATE VIEW reliability.quarantine AS
 SELECT q.topology, q.txid, t.interval_start, t.interval_end, q.step, q.number, q.reason, q.item,
        q.row, q.contents, q.is_cut, q.xor, q.count, a.attempt_id, a.ended_at AS committed_at,
-       q.source
+       q.source, t.interval_zone
   FROM reliability.quarantined_row q
   JOIN reliability.attempt a USING (topology, txid, attempt_id)
   JOIN reliability.transaction t USING (topology, txid)

@@ -37,7 +37,7 @@ SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pe
                'reason', coalesce(r.reason, ''), 'is_dry_run', r.is_dry_run,
                'dag_id', r.dag_id, 'run_id', r.run_id)
           FROM reliability.request r WHERE r.request_id = %(request_id)s) AS request,
-       t.interval_start, t.interval_end,
+       t.interval_start, t.interval_end, t.interval_zone,
        (SELECT max(n.attempt_id) FROM reliability.attempt n
          WHERE n.topology = t.topology AND n.txid = t.txid) AS newest_attempt,
        coalesce((SELECT jsonb_object_agg(d.state, d.definition_digest) FROM reliability.state d
@@ -280,7 +280,7 @@ SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
 -- predecessor --
 -- The data interval of a txid whose batch is not frozen, and the attempt from which it starts: the
 -- committed or the live one of the txid before.
-SELECT t.interval_start, t.interval_end, b.attempt_id AS predecessor_attempt
+SELECT t.interval_start, t.interval_end, t.interval_zone, b.attempt_id AS predecessor_attempt
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1

@@ -31,7 +31,7 @@ SELECT p.topology, count(*) AS commits
 -- The attempts that are processed or sealed now, the oldest first: the step that runs, or the next one;
 -- since when, and for how long without progress they may go on.
 SELECT a.topology, a.txid, a.attempt_id, a.status, s.step, s.driver_host,
-       t.interval_start, t.interval_end, coalesce(q.is_dry_run, false) AS is_dry_run,
+       t.interval_start, t.interval_end, t.interval_zone, coalesce(q.is_dry_run, false) AS is_dry_run,
        clock_timestamp() - a.granted_at AS age, a.lease_until - clock_timestamp() AS lease_left
   FROM reliability.attempt a
   JOIN reliability.transaction t USING (topology, txid)
@@ -47,6 +47,7 @@ SELECT a.topology, a.txid, a.attempt_id, a.status, s.step, s.driver_host,
 -- last_commits --
 -- The last changes of the states of all these topologies, the latest first.
 SELECT l.topology, l.commit_number, l.kind, l.txid, l.attempt_id, t.interval_start, t.interval_end,
+       t.interval_zone,
        clock_timestamp() - l.committed_at AS ago
   FROM reliability.topology p
  CROSS JOIN LATERAL (
@@ -127,7 +128,7 @@ SELECT state, definition, commit_number, keep_txids, keep_age,
 
 -- transaction_details --
 -- What the ledger has of a txid.
-SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_count,
+SELECT txid, interval_start, interval_end, interval_zone, dag_id, run_id, emitted_at, emitted_count,
        verdict AS accounting, batch_meta AS items, committed_attempt, commit_number, committed_at,
        held_reason
   FROM reliability.transaction WHERE topology = %(topology)s AND txid = %(txid)s;
@@ -198,14 +199,14 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncomm
 
 -- closed_intervals --
 -- Past intervals for which a run has emitted: files that arrived later have no txid.
-SELECT DISTINCT interval_start, interval_end FROM reliability.transaction
+SELECT DISTINCT interval_start, interval_end, interval_zone FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
  ORDER BY interval_start;
 
 -- emitted_txids --
 -- Which of these txids were emitted, whether each has committed, and which run requests it when that is
 -- cleared.
-SELECT txid, dag_id, run_id, interval_start, interval_end,
+SELECT txid, dag_id, run_id, interval_start, interval_end, interval_zone,
        committed_attempt IS NOT NULL AS has_committed FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
  ORDER BY txid;
@@ -310,7 +311,8 @@ SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held,
        coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_done),
                 '{}')::text AS unsatisfied,
-       min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
+       min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end,
+       max(t.interval_zone) AS interval_zone
   FROM (SELECT DISTINCT ON (o.topology, o.txid, o.run_id)
                o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at
           FROM reliability.request_outcome o

@@ -3,7 +3,8 @@
 UPDATE reliability.transaction t SET held_reason = NULL
  WHERE t.topology = %(topology)s AND t.held_reason IS NOT NULL
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
-RETURNING t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end;
+RETURNING t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end,
+          t.interval_zone;
 
 -- committed_txids_of_run --
 -- The committed txids that a clear of a whole run replays: those that it has emitted or requested.
@@ -48,7 +49,7 @@ RETURNING txid;
 -- skips_of_txids --
 -- Which of these txids are skipped, by whom, when and why.
 SELECT k.topology, k.txid, k.skipped_at AS at, k.skipped_by AS by, k.reason, t.interval_start,
-       t.interval_end
+       t.interval_end, t.interval_zone
   FROM reliability.skip k JOIN reliability.transaction t USING (topology, txid)
  WHERE k.topology = %(topology)s AND k.txid = ANY(%(txids)s::bigint[]) AND k.ended_at IS NULL
  ORDER BY k.txid;
@@ -76,7 +77,7 @@ SELECT EXISTS (SELECT FROM reliability.source_item
 
 -- txids_of_item --
 -- The txids that read an item or a part of it, with the runs that emitted them.
-SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end,
+SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end, t.interval_zone,
        t.committed_attempt IS NOT NULL AS has_committed,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
                   AND k.ended_at IS NULL) AS is_skipped,
@@ -207,7 +208,7 @@ UPDATE reliability.source_item s
 -- intervals_against_dates --
 -- The txids of later intervals up to a txid, and those of earlier intervals after it: later and earlier
 -- than a time, or than the txid's interval. Txids follow the order of emission (E3).
-SELECT t.txid, t.interval_start, t.interval_end, t.txid <= %(to_txid)s AS stays
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.txid <= %(to_txid)s AS stays
   FROM reliability.transaction t
   LEFT JOIN reliability.transaction o ON o.topology = t.topology AND o.txid = %(to_txid)s
  WHERE t.topology = %(topology)s

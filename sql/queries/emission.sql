@@ -51,7 +51,7 @@ SELECT item FROM reliability.exclusion
 -- emitted_intervals --
 -- Intervals of earlier emissions that overlap this one. These do not overlap each other, or their
 -- emission was refused: of those that start before this one, only the last can reach into it.
-SELECT DISTINCT interval_start, interval_end, run_id FROM reliability.transaction
+SELECT DISTINCT interval_start, interval_end, interval_zone, run_id FROM reliability.transaction
  WHERE topology = %(topology)s
    AND interval_start < %(interval_end)s AND interval_end > %(interval_start)s
    AND interval_start >= coalesce((
@@ -72,7 +72,8 @@ SELECT txid FROM reliability.transaction
 -- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
 -- begin, or why its last attempt ended. Neither says anything about it once it was rolled back and
 -- released, or refrozen. What a dry run met stands in its own report.
-SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
+SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
+       o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
        CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
        ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
@@ -134,9 +135,9 @@ SELECT txid, batch_meta, emitted_xor, emitted_count FROM reliability.transaction
 -- insert_transaction --
 -- Insert a newly emitted txid.
 INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
-       interval_start, interval_end, dag_id, run_id)
+       interval_start, interval_end, interval_zone, dag_id, run_id)
 VALUES (%(topology)s, %(txid)s, %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s,
-       %(interval_start)s, %(interval_end)s, %(dag_id)s, %(run_id)s)
+       %(interval_start)s, %(interval_end)s, %(interval_zone)s, %(dag_id)s, %(run_id)s)
 RETURNING txid;
 
 -- insert_source_items --

@@ -82,6 +82,7 @@ SELECT t.txid, t.committed_attempt AS attempt_id FROM reliability.transaction t
 -- When these attempts committed, and for which run: the one that requested them, or the one that
 -- emitted the txid.
 SELECT t.txid, t.committed_attempt AS attempt_id, t.committed_at, t.interval_start, t.interval_end,
+       t.interval_zone,
        coalesce(r.dag_id, t.dag_id) AS dag_id, coalesce(r.run_id, t.run_id) AS run_id
   FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[]) AS c(txid, attempt_id)
   JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = c.txid

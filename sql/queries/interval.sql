@@ -1,27 +1,32 @@
 -- record_schedule --
 -- Record the schedule of the DAG, unless it is known.
 INSERT INTO reliability.schedule AS s
-       (topology, dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup)
+       (topology, dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup,
+        interval_zone)
 VALUES (%(topology)s, %(dag_id)s, %(cron)s, %(time_zone)s, %(period)s, %(not_evaluated)s,
-        %(first_start)s, %(last_start)s, %(catchup)s)
+        %(first_start)s, %(last_start)s, %(catchup)s, %(interval_zone)s)
 ON CONFLICT (topology) DO UPDATE
    SET dag_id = excluded.dag_id, cron = excluded.cron, time_zone = excluded.time_zone,
        period = excluded.period, not_evaluated = excluded.not_evaluated,
        first_start = excluded.first_start, last_start = excluded.last_start,
-       catchup = excluded.catchup, recorded_at = clock_timestamp()
+       catchup = excluded.catchup, interval_zone = excluded.interval_zone,
+       recorded_at = clock_timestamp()
  WHERE (s.dag_id, s.cron, s.time_zone, s.period, s.not_evaluated, s.first_start, s.last_start,
-        s.catchup)
+        s.catchup, s.interval_zone)
        IS DISTINCT FROM
        (excluded.dag_id, excluded.cron, excluded.time_zone, excluded.period,
-        excluded.not_evaluated, excluded.first_start, excluded.last_start, excluded.catchup);
+        excluded.not_evaluated, excluded.first_start, excluded.last_start, excluded.catchup,
+        excluded.interval_zone);
 
 -- begin_emission --
 -- Record that a run tries to emit.
 INSERT INTO reliability.emission AS e
-       (topology, dag_id, run_id, task_id, interval_start, interval_end)
-VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(task_id)s, %(interval_start)s, %(interval_end)s)
+       (topology, dag_id, run_id, task_id, interval_start, interval_end, interval_zone)
+VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(task_id)s, %(interval_start)s, %(interval_end)s,
+        %(interval_zone)s)
 ON CONFLICT (topology, dag_id, run_id) DO UPDATE
-   SET task_id = excluded.task_id, interval_start = excluded.interval_start, interval_end = excluded.interval_end,
+   SET task_id = excluded.task_id, interval_start = excluded.interval_start,
+       interval_end = excluded.interval_end, interval_zone = excluded.interval_zone,
        status = 'EMITTING', began_at = clock_timestamp(), ended_at = NULL,
        reason_code = NULL, reason = NULL;
 
@@ -52,7 +57,7 @@ SELECT EXISTS (
 -- schedule --
 -- The recorded schedule of a topology's DAG, and where the intervals begin for which Airflow's schedule has
 -- made runs; NULL if there is none.
-SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup,
+SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup, interval_zone,
        (SELECT min(interval_start) FROM reliability.emission
          WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__')) AS first_scheduled
   FROM reliability.schedule WHERE topology = %(topology)s;
@@ -69,6 +74,11 @@ SELECT DISTINCT ON (topology) topology, task_id FROM reliability.emission
 SELECT dag_id, task_id FROM reliability.emission
  WHERE topology = %(topology)s AND dag_id <> 'cli'
  ORDER BY began_at DESC LIMIT 1;
+
+-- zone_of_intervals --
+-- The time zone in which the intervals of a topology are written, by its schedule. No row: UTC.
+SELECT interval_zone FROM reliability.schedule
+ WHERE topology = %(topology)s AND interval_zone IS NOT NULL;
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of
@@ -90,8 +100,8 @@ SELECT max(interval_end), NULL, clock_timestamp() FROM tried
 -- unfinished_emissions --
 -- The last try of each interval, if it has not emitted. An untimed spout has no intervals: its last
 -- try of all. An interval that overlapped others is done when others cover all of it.
-SELECT dag_id, run_id, interval_start, interval_end, status, began_at, failing_since, reason_code,
-       reason, clock_timestamp() AS now
+SELECT dag_id, run_id, interval_start, interval_end, interval_zone, status, began_at, failing_since,
+       reason_code, reason, clock_timestamp() AS now
   FROM (SELECT DISTINCT ON (interval_start, interval_end) e.*
           FROM reliability.emission e WHERE topology = %(topology)s
          ORDER BY interval_start, interval_end, began_at DESC) AS last_try
@@ -110,7 +120,8 @@ SELECT dag_id, run_id, interval_start, interval_end, status, began_at, failing_s
 
 -- open_txids --
 -- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
-SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at, t.held_reason,
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
+       t.held_reason,
        p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
        EXISTS (SELECT FROM reliability.request r
                 WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
@@ -126,7 +137,7 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
 
 -- parked_with_intervals --
 -- The same txids with their intervals.
-SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
        p.verdict_reason, clock_timestamp() AS now
   FROM reliability.parked_transaction p JOIN reliability.transaction t USING (topology, txid)
  WHERE p.topology = %(topology)s
@@ -141,7 +152,7 @@ SELECT dag_id, run_id, status, reason_code, reason FROM reliability.emission
 
 -- selected_txids --
 -- Txids by their number, by their interval, and by their source items. A NULL selects all.
-SELECT t.txid, t.interval_start, t.interval_end, t.run_id
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.run_id
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
@@ -155,12 +166,12 @@ SELECT t.txid, t.interval_start, t.interval_end, t.run_id
 
 -- intervals_beside --
 -- The nearest emitted interval before a moment, and the nearest after it.
-SELECT txid, interval_start, interval_end FROM (
-       (SELECT txid, interval_start, interval_end FROM reliability.transaction
+SELECT txid, interval_start, interval_end, interval_zone FROM (
+       (SELECT txid, interval_start, interval_end, interval_zone FROM reliability.transaction
          WHERE topology = %(topology)s AND interval_start < %(moment)s
          ORDER BY interval_start DESC, txid LIMIT 1)
         UNION ALL
-       (SELECT txid, interval_start, interval_end FROM reliability.transaction
+       (SELECT txid, interval_start, interval_end, interval_zone FROM reliability.transaction
          WHERE topology = %(topology)s AND interval_start >= %(moment)s
          ORDER BY interval_start, txid LIMIT 1)) AS beside
  ORDER BY interval_start;
@@ -172,7 +183,7 @@ SELECT item FROM reliability.source_item WHERE topology = %(topology)s
 
 -- page_of_txids --
 -- A page of txids with their states, the latest first. A replay leaves one REPLACED attempt.
-SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
        t.batch_meta AS items, t.emitted_count AS rows, t.committed_attempt, t.committed_at,
        t.held_reason, p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict,
        a.verdict_reason,
@@ -197,7 +208,7 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
 -- The txids of each interval, or of those that lie between two times, or of the last ones before a
 -- moment, with the rows of their batches: of what has committed the batch that counts, otherwise the
 -- frozen one; none of what is parked or skipped.
-SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_attempt) AS committed,
+SELECT t.interval_start, t.interval_end, max(t.interval_zone) AS interval_zone, count(*) AS txids, count(t.committed_attempt) AS committed,
        min(t.txid) AS first_txid,
        sum(CASE WHEN a.verdict IS NULL THEN coalesce(b.emitted_count, t.emitted_count) ELSE 0 END
           )::bigint AS emitted
@@ -227,7 +238,7 @@ SELECT t.interval_start, t.interval_end, c.state, sum(c.dropped)::bigint AS drop
 
 -- committed_batches --
 -- What the committed attempts have read, of all intervals or of those that lie between two times.
-SELECT t.txid, t.interval_start, t.interval_end, b.batch_meta, b.emitted_xor, b.emitted_count
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, b.batch_meta, b.emitted_xor, b.emitted_count
   FROM reliability.transaction t
   JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
        AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL

@@ -37,7 +37,7 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
 -- What a run has requested last of each txid, and the attempt that it got.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
        r.opened_at, r.ended_at, o.is_done, a.attempt_id, a.status AS attempt_status, a.reason_code,
-       a.reason AS attempt_reason, t.interval_start, t.interval_end
+       a.reason AS attempt_reason, t.interval_start, t.interval_end, t.interval_zone
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
   JOIN reliability.request_outcome o USING (request_id)

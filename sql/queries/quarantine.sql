@@ -1,16 +1,16 @@
 -- quarantine_by_reason --
 -- How many rows are in quarantine, by txid and reason.
-SELECT topology, txid, interval_start, interval_end, step, reason, count(*) AS rows,
+SELECT topology, txid, interval_start, interval_end, interval_zone, step, reason, count(*) AS rows,
        min(committed_at) AS committed_at
   FROM reliability.quarantine
  WHERE %(topology)s = '' OR topology = %(topology)s
- GROUP BY topology, txid, interval_start, interval_end, step, reason
+ GROUP BY topology, txid, interval_start, interval_end, interval_zone, step, reason
  ORDER BY topology, txid, step, reason;
 
 -- quarantined_rows --
 -- The rows in quarantine of some txids.
-SELECT txid, interval_start, interval_end, step, number, reason, item, row, contents, is_cut, xor,
-       count, committed_at, source
+SELECT txid, interval_start, interval_end, interval_zone, step, number, reason, item, row, contents,
+       is_cut, xor, count, committed_at, source
   FROM reliability.quarantine
  WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
  ORDER BY txid, step, number;

@@ -110,8 +110,9 @@ def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
     said = dry_run_notice(context)
     assert said.startswith("THIS IS A DRY RUN: run run changes no table")
     assert (
-        "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00 --to-date "
-        "2026-01-02T00:00 --reprocess-behavior completed --dag-run-conf '{\"dry_run\": false}'"
+        "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00+00:00 "
+        "--to-date 2026-01-02T00:00+00:00 --reprocess-behavior completed "
+        "--dag-run-conf '{\"dry_run\": false}'"
     ) in said
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 
 import pytest
 
-from reliability.transaction.inspect.expected import intervals
+from reliability.transaction.inspect.expected import ScheduleNotEvaluated, intervals
 
 UTC = timezone.utc
 SCHEDULES = [
@@ -46,7 +47,7 @@ def of_airflow(timetable, start, count):
             last_automated_data_interval=last, restriction=restriction
         )
         last = info.data_interval
-        yield last.start, last.end
+        yield tuple(datetime.fromtimestamp(end.timestamp(), tz=UTC) for end in last)
 
 
 @pytest.mark.parametrize(("cron", "zone"), SCHEDULES)
@@ -59,8 +60,55 @@ def test_intervals_of_cron_are_those_of_airflow(schedule_of, cron, zone, start):
     from airflow.timetables.interval import CronDataIntervalTimetable as OfTheScheduler
 
     schedule = schedule_of(CronDataIntervalTimetable(cron, timezone=zone), start)
-    found = [(one.start, one.end) for one in islice(intervals(schedule, start), 60)]
+    found = [(one.start, one.end) for one in islice(intervals(schedule), 60)]
     assert found == list(of_airflow(OfTheScheduler(cron, zone), start, 60))
+
+
+#: where the clocks change in other ways: by 30 minutes, at midnight, in the south, twice a year
+ZONES = [
+    ("Australia/Lord_Howe", (10, 3)),
+    ("Australia/Lord_Howe", (4, 4)),
+    ("Australia/Sydney", (10, 3)),
+    ("America/Santiago", (9, 5)),
+    ("Africa/Cairo", (4, 23)),
+    ("America/Havana", (3, 7)),
+    ("America/Havana", (10, 31)),
+    ("Africa/Casablanca", (3, 21)),
+    ("Antarctica/Troll", (3, 28)),
+    ("Pacific/Chatham", (9, 26)),
+    ("Europe/London", (3, 28)),
+]
+CRONS = ["0 0 * * *", "30 1 * * *", "30 2 * * *", "0 */2 * * *", "*/10 0-5 * * *", "0 0 * * 0"]
+
+
+@pytest.mark.parametrize(("zone", "day"), ZONES)
+def test_where_clocks_change_intervals_are_those_of_airflow_from_any_of_them_on(
+    schedule_of, zone, day
+):
+    """Airflow's intervals leave a time out, or overlap, beside a tick that does not exist."""
+    from airflow.sdk import CronDataIntervalTimetable
+    from airflow.timetables.interval import CronDataIntervalTimetable as OfTheScheduler
+
+    dice = random.Random(f"{zone} {day}")
+    for cron in CRONS:
+        before = timedelta(days=7 if cron.endswith("0") else 1)
+        start = datetime(2026, *day, 18, dice.randrange(60), tzinfo=UTC) - before
+        schedule = schedule_of(CronDataIntervalTimetable(cron, timezone=zone), start)
+        expected = list(of_airflow(OfTheScheduler(cron, zone), start, 14))
+        assert [(i.start, i.end) for i in islice(intervals(schedule), 14)] == expected
+        place = dice.randrange(13)
+        following = next(intervals(schedule, expected[place][1]))
+        assert (following.start, following.end) == expected[place + 1]
+
+
+def test_a_timetable_that_airflow_cannot_get_over_a_clock_change_is_not_evaluated(schedule_of):
+    """Airflow 3.3 raises an error there for ever; 3.1 and 3.2 make no more runs either."""
+    from airflow.sdk import CronDataIntervalTimetable
+
+    start = datetime(2026, 10, 2, 12, tzinfo=UTC)
+    timetable = CronDataIntervalTimetable("15 * * * *", timezone="Australia/Lord_Howe")
+    with pytest.raises(ScheduleNotEvaluated, match=r"no run after .*does not get over"):
+        list(islice(intervals(schedule_of(timetable, start)), 60))
 
 
 def test_intervals_of_a_period_are_those_of_airflow(schedule_of):
@@ -69,7 +117,7 @@ def test_intervals_of_a_period_are_those_of_airflow(schedule_of):
 
     start, period = datetime(2026, 3, 27, 11, 7, tzinfo=UTC), timedelta(hours=7)
     schedule = schedule_of(DeltaDataIntervalTimetable(period), start)
-    found = [(one.start, one.end) for one in islice(intervals(schedule, start), 9)]
+    found = [(one.start, one.end) for one in islice(intervals(schedule), 9)]
     assert found == list(of_airflow(OfTheScheduler(period), start, 9))
     later = next(intervals(schedule, start + timedelta(hours=8)))
     assert later.start == start + 2 * period

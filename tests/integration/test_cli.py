@@ -1110,8 +1110,8 @@ def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfil
     found = to_make_again(row, "shop", "scheduled__2026-04-01")
     assert str(found.interval) == "2026-03"
     assert found.next_step == (
-        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00 "
-        "--to-date 2026-03-01T00:00:00 --reprocess-behavior completed"
+        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
+        "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed"
     )
 
 

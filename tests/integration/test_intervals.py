@@ -100,8 +100,14 @@ def test_what_never_came_is_seen(emitter, connection, tmp_path):
     assert february["run_id"] == "scheduled__1997-03-01T00:00:00+00:00"
     assert february["why"].startswith("[NOTHING_TO_EMIT] ")
     assert february["next_step"].endswith("then: reliability resume-runs shop")
-    assert "--from-date 1997-03-01T00:00:00 --to-date 1997-03-01T00:00:00" in march["next_step"]
-    assert "--from-date 1997-05-01T00:00:00 --to-date 1997-06-01T00:00:00" in last["next_step"]
+    assert (
+        "--from-date 1997-03-01T00:00:00+00:00 --to-date 1997-03-01T00:00:00+00:00"
+        in march["next_step"]
+    )
+    assert (
+        "--from-date 1997-05-01T00:00:00+00:00 --to-date 1997-06-01T00:00:00+00:00"
+        in last["next_step"]
+    )
     assert found["expected_unknown"] is None
 
     said = " ".join(say("lag").stdout.split())

@@ -48,6 +48,47 @@ def test_an_interval_is_read_and_what_is_written_is_read_again(text, start, end)
     assert Interval.parse(str(found)) == found
 
 
+BERLIN = "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "zone", "text"),
+    [
+        ("2026-03-28T23", "2026-03-29T22", BERLIN, "2026-03-29 Europe/Berlin"),  # 23 hours
+        ("2026-10-24T22", "2026-10-25T23", BERLIN, "2026-10-25 Europe/Berlin"),  # 25 hours
+        ("2026-02-28T23", "2026-03-31T22", BERLIN, "2026-03 Europe/Berlin"),
+        ("2026-03-29T00", "2026-03-29T01", BERLIN, "2026-03-29T01 Europe/Berlin"),
+        # an hour that occurs twice, then both of them
+        ("2026-10-25T00", "2026-10-25T01", BERLIN, "2026-10-25T02+02:00 Europe/Berlin"),
+        ("2026-10-25T01", "2026-10-25T02", BERLIN, "2026-10-25T02+01:00 Europe/Berlin"),
+        (
+            "2026-10-25T00:30",
+            "2026-10-25T02:30",
+            BERLIN,
+            "2026-10-25T02:30+02:00/2026-10-25T03:30 Europe/Berlin",
+        ),
+        # a clock change of 30 minutes, and one at midnight
+        ("2026-10-03T13:30", "2026-10-04T13:00", "Australia/Lord_Howe", None),
+        ("2026-04-23T22", "2026-04-24T21", "Africa/Cairo", "2026-04-24 Africa/Cairo"),
+        # a day that begins twice: Airflow's begins the second time
+        ("2026-11-01T05", "2026-11-02T05", "America/Havana", None),
+    ],
+)
+def test_an_interval_of_another_zone_names_it_and_is_read_again(start, end, zone, text):
+    ends = [datetime.fromisoformat(f"{moment}:00"[:16]) for moment in (start, end)]
+    interval = Interval(*(end.replace(tzinfo=UTC) for end in ends), zone)
+    assert text is None or str(interval) == text
+    assert str(interval).endswith(zone)
+    assert Interval.parse(str(interval)) == interval
+    assert Interval.parse(str(interval).removesuffix(f" {zone}"), zone) == interval
+
+
+@pytest.mark.parametrize("text", ["2026-03-29 Europe/Paradise", "2026-03-29+02:00 Europe", "x UTC"])
+def test_a_zone_that_there_is_none_of_is_refused(text):
+    with pytest.raises(ValueError, match=r"time zone|write an interval"):
+        Interval.parse(text)
+
+
 @pytest.mark.parametrize(
     "text", ["", "13-03", "2013-3", "2013-13", "2013-02-30", "2013-04/2013-03", "2013/", "x/y"]
 )
@@ -116,8 +157,8 @@ def test_a_long_time_without_emissions_is_cut():
 
 
 def test_a_start_between_two_ticks_begins_with_the_next_one():
-    found = next(intervals(monthly(), datetime(2026, 1, 15, tzinfo=UTC)))
-    assert str(found) == "2026-02"
+    found = [next(intervals(monthly(), datetime(2026, 1, day, tzinfo=UTC))) for day in (1, 15)]
+    assert [str(interval) for interval in found] == ["2026-01", "2026-02"]
 
 
 def test_what_is_not_evaluated_says_why():

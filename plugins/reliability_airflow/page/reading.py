@@ -19,7 +19,7 @@ from reliability.ledger.read_rows import difference_of, interval_of
 from reliability.transaction.emit.requests import check_committed
 from reliability.transaction.inspect.completeness import IntervalStatus, statuses
 from reliability.transaction.inspect.overview import overviews
-from reliability.transaction.inspect.select import select_txids
+from reliability.transaction.inspect.select import interval_called, select_txids
 from reliability.transaction.inspect.txid_state import page_of_txids
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
 from reliability.transaction.topology.read_standing import read_standing
@@ -106,15 +106,16 @@ def find_txid(topology: str, text: str) -> int:
 
     :raises NotFound: it is neither, or there is none
     """
-    meant = _read_txids(text)
-    with reading() as tx:
-        last = last_txid(tx, topology)
-        if isinstance(meant, Interval):
-            within = {"start": meant.start, "end": meant.end}
-            row = tx.first("newest_txid_of_interval", topology=topology, **within)
-            found = [row["txid"]] if row else []
-        else:
-            found = [txid for txid in meant if 1 <= txid <= last]
+    with ledger() as connection:
+        meant = _read_txids(connection, topology, text)
+        with connection.transaction() as tx:
+            last = last_txid(tx, topology)
+            if isinstance(meant, Interval):
+                within = {"start": meant.start, "end": meant.end}
+                row = tx.first("newest_txid_of_interval", topology=topology, **within)
+                found = [row["txid"]] if row else []
+            else:
+                found = [txid for txid in meant if 1 <= txid <= last]
     if not found:
         raise _nothing_there(text, last)
     return int(found[-1])
@@ -134,8 +135,8 @@ def choose_txids(topology: str, text: str) -> Sequence[int]:
     :raises NothingSelected: nothing lies in the interval
     :raises NothingToReplay: one of them has not committed
     """
-    meant = _read_txids(text)
     with ledger() as connection:
+        meant = _read_txids(connection, topology, text)
         if isinstance(meant, Interval):
             meant = [*select_txids(connection, topology, meant).txids]
         with connection.transaction() as tx:
@@ -146,7 +147,7 @@ def choose_txids(topology: str, text: str) -> Sequence[int]:
     return meant
 
 
-def _read_txids(text: str) -> list[int] | Interval:
+def _read_txids(connection: LedgerConnection, topology: str, text: str) -> list[int] | Interval:
     text = text.strip()
     try:
         return parse_txids(text)
@@ -155,7 +156,7 @@ def _read_txids(text: str) -> list[int] | Interval:
     except ValueError:  # an interval, then
         pass
     try:
-        return Interval.parse(text)
+        return interval_called(connection, topology, text)
     except (ReliabilityError, ValueError) as error:
         raise NotFound(
             f"{text[:40]!r} is neither a txid nor an interval",
@@ -223,7 +224,7 @@ def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
     form = "%Y-%m" if all(day.length < _MONTH for day in days) else "%Y"
 
     def period_of(day: IntervalStatus) -> str:
-        return f"{day.interval.start:{form}}" if day.interval else ""  # all of them have one
+        return f"{day.interval.local_start:{form}}" if day.interval else ""  # all have one
 
     return {
         "groups": [(name, list(own)) for name, own in groupby(days, period_of)],

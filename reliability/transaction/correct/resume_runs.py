@@ -115,7 +115,7 @@ def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
     interval = interval_of(row)
     next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
     if interval is not None:
-        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}"
+        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}+00:00"
         next_step = (
             f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
             "--reprocess-behavior completed"

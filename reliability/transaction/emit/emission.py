@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
@@ -32,6 +32,7 @@ from reliability.core.errors import (
     SourceNotReady,
     TooManyBatches,
 )
+from reliability.core.periods import UTC
 from reliability.core.schedule import Schedule
 from reliability.core.spout import (
     BatchMeta,
@@ -85,7 +86,8 @@ def emit(
             f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval",
             remedy=DataIntervalMissing.remedy.about(dag=contact.run.dag_id),
         )
-    interval = interval if topology.spout.timed else None
+    zone = topology.spout.time_zone or UTC
+    interval = replace(interval, zone=zone) if interval and topology.spout.timed else None
     emission = _Emission(connection, topology, interval, contact, max_batches)
     if replay is not None:
         return emission.ask_for_replay(replay, refreeze=refreeze)
@@ -293,7 +295,8 @@ def recorded_emission(
     run, task_id = contact.run, contact.task
     with connection.transaction() as tx:
         if schedule is not None and interval is not None:
-            tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **schedule)
+            recorded = replace(schedule, interval_zone=interval.zone)
+            tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **recorded)
         tx.run("begin_emission", topology=topology, task_id=task_id, **run, **ends_of(interval))
     try:
         yield

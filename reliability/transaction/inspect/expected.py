@@ -6,12 +6,12 @@ are read by croniter, the library that Airflow reads them with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone, tzinfo
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta, timezone
 from itertools import chain, islice
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from reliability.core.periods import UTC, zone_called
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 
@@ -43,13 +43,9 @@ def missing_intervals(schedule: Schedule, gaps: Iterable[Gap], now: datetime) ->
 
 def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:
     start, end = gap
-    if start is None:
-        start = schedule.first_start if schedule.catchup else None
-    elif schedule.first_start is not None:
-        start = max(start, schedule.first_start)
-    if start is None:
+    if start is None and not (schedule.catchup and schedule.first_start):
         return
-    for interval in intervals(schedule, start):
+    for interval in intervals(schedule, after=start):
         if interval.end > (due if end is None else min(end, due)):
             return
         if schedule.last_start is not None and interval.start > schedule.last_start:
@@ -57,20 +53,32 @@ def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:
         yield interval
 
 
-def intervals(schedule: Schedule, start: datetime) -> Iterator[Interval]:
-    """Yield the intervals of the schedule, the first one that starts at `start` or later.
+def intervals(schedule: Schedule, after: datetime | None = None) -> Iterator[Interval]:
+    """Yield the intervals of the schedule, as Airflow would make runs of them.
 
-    :raises ScheduleNotEvaluated: the schedule is not one by cron or by a fixed period, or its cron
-        expression or time zone cannot be read
+    Where a clock change makes a tick of one that is left out, they need not follow each other.
+
+    :param after: the end of an interval, or any other moment; without it from `first_start` on
+    :raises ScheduleNotEvaluated: the schedule is not one by cron or by a fixed period, its cron
+        expression or time zone cannot be read, or Airflow does not get over a change of the clocks
     """
     if schedule.not_evaluated is not None:
         raise ScheduleNotEvaluated(schedule.not_evaluated)
+    zone = schedule.interval_zone or UTC
     ticks = _CronTicks(schedule) if schedule.cron is not None else _PeriodTicks(schedule)
-    tick = ticks.first(start.astimezone(timezone.utc))
+    first = schedule.first_start and ticks.at_or_after(schedule.first_start)
+    tick = max(filter(None, (first, after and ticks.following(after.astimezone(timezone.utc)))))
     while True:
-        following = ticks.after(tick)
-        yield Interval(tick, following)
-        tick = following
+        end = ticks.after(tick)
+        yield Interval(tick, end, zone)
+        before, tick = tick, ticks.at_or_before(end)
+        if tick <= before:
+            tick = ticks.after(tick)
+        if tick <= before:
+            raise ScheduleNotEvaluated(
+                f"Airflow makes no run after that of {Interval(before, end, zone)}: its timetable "
+                "does not get over a change of the clocks"
+            )
 
 
 class _PeriodTicks:
@@ -79,11 +87,17 @@ class _PeriodTicks:
         self._period = schedule.period
         self._anchor = schedule.first_start
 
-    def first(self, moment: datetime) -> datetime:
+    def at_or_after(self, moment: datetime) -> datetime:
         # Airflow counts periods from the end of the run before; the first starts at start_date.
         if self._anchor is None:
             return moment
         return moment + (self._anchor - moment) % self._period
+
+    def following(self, moment: datetime) -> datetime:
+        return self.at_or_after(moment)
+
+    def at_or_before(self, end: datetime) -> datetime:
+        return end
 
     def after(self, tick: datetime) -> datetime:
         return tick + self._period
@@ -101,27 +115,41 @@ class _CronTicks:
 
         assert schedule.cron is not None
         assert schedule.time_zone is not None
-        self._cron = schedule.cron
-        self._croniter: Any = croniter
         try:
-            self._zone = _zone(schedule.time_zone)
-            self._is_hourly = croniter(self._cron).expanded[1] == ["*"]
-        except (ValueError, KeyError) as error:  # croniter's errors are ValueErrors
+            self._zone = zone_called(schedule.time_zone)
+            self._croniter: Any = croniter(schedule.cron)
+        except ValueError as error:  # croniter's errors are ValueErrors
             raise ScheduleNotEvaluated(
-                f"its schedule {self._cron!r} in {schedule.time_zone!r} cannot be read: {error}"
+                f"its schedule {schedule.cron!r} in {schedule.time_zone!r} cannot be read: {error}"
             ) from error
+        self._is_hourly = self._croniter.expanded[1] == ["*"]
 
-    def first(self, moment: datetime) -> datetime:
+    def at_or_after(self, moment: datetime) -> datetime:
         following = self.after(moment)
-        return moment if self._step(following, "get_prev") == moment else following
+        return moment if self._before(following) == moment else following
 
-    def after(self, tick: datetime) -> datetime:
-        return self._step(tick, "get_next")
+    def at_or_before(self, moment: datetime) -> datetime:
+        """Return the moment if it is a tick, otherwise what Airflow takes for the tick before.
 
-    def _step(self, moment: datetime, direction: str) -> datetime:
+        Beside a tick that a clock change leaves out, that may lie behind the moment.
+        """
+        before = self._before(moment)
+        return moment if self.after(before) == moment else before
+
+    def following(self, end: datetime) -> datetime:
+        """Return the tick that follows the end of an interval: this one, if it is a tick."""
+        tick = self.at_or_before(end)
+        return tick if tick >= end else self.at_or_after(end)
+
+    def after(self, moment: datetime) -> datetime:
+        return self._step(moment, self._croniter.get_next)
+
+    def _before(self, moment: datetime) -> datetime:
+        return self._step(moment, self._croniter.get_prev)
+
+    def _step(self, moment: datetime, move: Callable[..., datetime]) -> datetime:
         naive = moment.astimezone(self._zone).replace(tzinfo=None)
-        cron = self._croniter(self._cron, start_time=naive)
-        scheduled: datetime = getattr(cron, direction)(datetime)
+        scheduled = move(datetime, start_time=naive)
         if self._is_hourly:
             return moment + (scheduled - naive)
         return self._in_utc(scheduled)
@@ -131,7 +159,3 @@ class _CronTicks:
         return (naive - min(offset for offset in offsets if offset is not None)).replace(
             tzinfo=timezone.utc
         )
-
-
-def _zone(name: str) -> tzinfo:
-    return timezone.utc if name == "UTC" else ZoneInfo(name)  # a host may lack the zones' data

@@ -205,7 +205,7 @@ def _missing_report(
     return IntervalReport(
         topology=topology,
         state=IntervalState.MISSING,
-        interval=Interval(first.start, last.end),
+        interval=Interval(first.start, last.end, first.zone),
         count=len(row),
         dag_id=dag_id,
         since=first.end,
@@ -213,8 +213,8 @@ def _missing_report(
         why="no run has emitted it",
         next_step=(
             "is the DAG paused, or the scheduler down? If not: airflow backfill create "
-            f"--dag-id {dag_id} --from-date {first.start:%Y-%m-%dT%H:%M:%S} "
-            f"--to-date {last.start:%Y-%m-%dT%H:%M:%S} --reprocess-behavior failed"
+            f"--dag-id {dag_id} --from-date {first.start:%Y-%m-%dT%H:%M:%S}+00:00 "
+            f"--to-date {last.start:%Y-%m-%dT%H:%M:%S}+00:00 --reprocess-behavior failed"
         ),
     )
 

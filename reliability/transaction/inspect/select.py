@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import NothingSelected
+from reliability.core.periods import UTC
 from reliability.core.spout import Interval
 from reliability.core.txids import name_txids
 from reliability.deployment.settings import home
@@ -46,6 +47,15 @@ def with_intervals(connection: LedgerConnection, topology: str, txids: Iterable[
     wanted = tuple(txids)
     intervals = _intervals(connection, topology, txids=list(wanted))
     return Selected(topology=topology, txids=wanted, intervals=intervals)
+
+
+def interval_called(connection: LedgerConnection, topology: str, text: str) -> Interval:
+    """Read an interval, in the time zone of the topology's intervals if it names none.
+
+    :raises ValueError: it is not written as an interval
+    """
+    row = connection.first("zone_of_intervals", topology=topology)
+    return Interval.parse(text, row["interval_zone"] if row else UTC)
 
 
 def select_txids(
