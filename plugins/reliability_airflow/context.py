@@ -9,6 +9,7 @@ from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken, ReliabilityError, Terminal
+from reliability.core.periods import UTC
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json
@@ -19,6 +20,7 @@ DRY_RUN = "dry_run"
 REFREEZE = "refreeze"
 REPLAY = "replay"
 REASON = "reason"
+INTERVAL = "interval"
 WAIT_TIMEOUT = timedelta(days=7)
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 _REPLAY_ELSEWHERE = (
@@ -28,6 +30,7 @@ _REPLAY_ELSEWHERE = (
 )
 
 if TYPE_CHECKING:
+    from reliability.core.spout import Spout
     from reliability.transaction.emit.requests import Run, TaskContact
 
 
@@ -151,6 +154,12 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
             f"another dry run. To replay {with_noun(replayed)}: airflow dags trigger "
             f"{dag_run.dag_id} --conf {shlex.quote(_scoped(context, conf))}"
         )
+    if named := _text_of(INTERVAL, context):
+        return (
+            f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it is "
+            f"another dry run. To change the tables: airflow dags trigger {dag_run.dag_id} "
+            f"--conf {shlex.quote(_scoped(context, {INTERVAL: named}))}"
+        )
     date = dag_run.logical_date
     day = date and f"{date.astimezone(timezone.utc):%Y-%m-%dT%H:%M}+00:00"
     dates = f" --from-date {day} --to-date {day}" if day else ""
@@ -187,6 +196,69 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
         return None
     interval = Interval(dag_run.data_interval_start, dag_run.data_interval_end)
     _check_place(dag_run, interval, txids_to_replay(context))
+    return interval
+
+
+def interval_to_read(context: Mapping[str, Any], spout: Spout) -> Interval | None:
+    """Return the interval that a run reads: the one that it names, otherwise its data interval.
+
+    The extra of an asset event, or a partition key, may name it as well as the run's conf.
+
+    :raises InvalidDefinition: it names none that can be read, or several, or another one than that
+        of the schedule
+    """
+    own = interval_of(context)
+    if not spout.timed:
+        return own
+    own = own if own and own.start < own.end else None  # a moment is none
+    named = named_interval(context, spout.time_zone or UTC)
+    dag_run = context["dag_run"]
+    if named and own and named != own and own.start == dag_run.logical_date:
+        raise InvalidDefinition(
+            f"run {dag_run.run_id} names the interval {named}, and has another one by its logical "
+            f"date, {own}",
+            remedy="delete this run, and trigger one that names it, without a logical date.",
+        )
+    return named or own
+
+
+def named_interval(context: Mapping[str, Any], zone: str) -> Interval | None:
+    """Return the interval that a run names; None if it names none.
+
+    :param zone: the time zone of one that names none
+    """
+    if asked := _text_of(INTERVAL, context):
+        return _parsed(asked, zone, context)
+    by_asset = (context.get("triggering_asset_events") or {}).values()
+    texts = [e.extra[INTERVAL] for events in by_asset for e in events if INTERVAL in e.extra]
+    intervals = {_parsed(text, zone, context) for text in texts}
+    if len(intervals) > 1:
+        names = ", ".join(str(each) for each in sorted(intervals, key=lambda i: i.start))
+        dag_run = context["dag_run"]
+        conf = _scoped(context, {INTERVAL: "…"})
+        raise InvalidDefinition(
+            f"the asset events of run {dag_run.run_id} name several intervals: {names}",
+            remedy="Airflow has joined their events in this run. Trigger a run for each: "
+            f"airflow dags trigger {dag_run.dag_id} --conf {shlex.quote(conf)}",
+        )
+    if intervals:
+        return intervals.pop()
+    key = getattr(context["dag_run"], "partition_key", None)
+    try:
+        by_key = Interval.parse(key or "", zone)
+    except ValueError:
+        return None
+    return by_key if by_key.start < by_key.end else None
+
+
+def _parsed(text: object, zone: str, context: Mapping[str, Any]) -> Interval:
+    rule = "must be an interval, such as 2026-01-31 or START/END"
+    try:
+        interval = Interval.parse(str(text), zone)
+    except ValueError as error:
+        raise _refused(INTERVAL, text, context, f"{rule} ({error})") from error
+    if interval.start == interval.end:
+        raise _refused(INTERVAL, text, context, rule)
     return interval
 
 

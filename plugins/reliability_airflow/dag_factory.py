@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
-from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
-from reliability_airflow.groups import MIN_ACTIVE_RUNS, RETRIES, TaskOptions, build_tasks
+from reliability_airflow.context import DRY_RUN, INTERVAL, REASON, REFREEZE, REPLAY
+from reliability_airflow.groups import RETRIES, TaskOptions, build_tasks, has_room, tell
 from reliability_airflow.releases import latest_version
-from reliability_airflow.schedule import check_data_intervals, timetable_of
+from reliability_airflow.schedule import active_runs_limit, notices_of, timetable_of
 from reliability_airflow.waiting import connections_as_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
-
-    from reliability_airflow.releases import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 #: More than the window, because runs that wait behind a blocked txid are active too.
 ACTIVE_RUNS = 16
@@ -32,7 +30,7 @@ def topology_dag(
     topology: Topology,
     *,
     dag_id: str | None = None,
-    schedule: str | timedelta | CronDataIntervalTimetable | DeltaDataIntervalTimetable | None,
+    schedule: object,
     start_date: datetime,
     end_date: datetime | None = None,
     catchup: bool = True,
@@ -53,13 +51,13 @@ def topology_dag(
     """Make a DAG of a topology alone; `topology_group` makes its tasks a part of any DAG.
 
     :param dag_id: by default the topology's name
-    :param schedule: a cron expression or preset such as `@daily`, a timedelta, or one of Airflow's
-        timetables of these with data intervals; every run gets the data interval between two ticks.
-        None for runs by hand
-    :param start_date: a cron expression is in its time zone; in UTC if it has none
+    :param schedule: what Airflow takes: a cron expression or preset such as `@daily`, a timedelta,
+        `@continuous`, `@once`, assets, a timetable, or None for runs that are triggered. A cron
+        expression and a timedelta give every run the data interval between two ticks
+    :param start_date: a cron expression is in its time zone; in Airflow's default one without one
     :param max_active_runs: how many runs work or wait at a time, at least 2; by default 16, or
         max_spout_pending if that is more. With 1, a failed run that is cleared would queue behind a
-        later run that waits for it
+        later run that waits for it; `@continuous` has 1, and a later run takes over what is left
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
     :param spark_args: what is a property of Spark and a parameter of SparkSubmitOperator, such as
@@ -78,11 +76,13 @@ def topology_dag(
     :param database_conn_ids: the same for the databases that states and spouts name
     :param dag_arguments: other arguments of DAG, such as `tags`, `params` and callbacks of runs
     """
-    active_runs = max_active_runs or max(ACTIVE_RUNS, topology.max_spout_pending)
-    if active_runs < MIN_ACTIVE_RUNS:
-        raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
     timetable = timetable_of(schedule, start_date)
-    check_data_intervals(topology, timetable)
+    active_runs = max_active_runs or (
+        active_runs_limit(timetable) or max(ACTIVE_RUNS, topology.max_spout_pending)
+    )
+    if not has_room(timetable, active_runs):
+        raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
+    given_doc = dag_arguments.pop("doc_md", None)
     with DAG(
         dag_id=dag_id or topology.name,
         schedule=timetable,
@@ -94,12 +94,14 @@ def topology_dag(
         | connections_as_arguments(ledger_conn_id, database_conn_ids)
         | (default_args or {}),
         tags={"reliability", *dag_arguments.pop("tags", ())},
-        doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
-        params=_params() | dag_arguments.pop("params", {}),
+        params=_params(topology) | dag_arguments.pop("params", {}),
         # A replay must run the corrected code, not the run's original code.
         **latest_version(dag_arguments.pop("rerun_with_latest_version", None)),
         **dag_arguments,
     ) as dag:
+        notices = notices_of(topology, dag)
+        dag.doc_md = given_doc or "\n\n".join([_documentation(topology), *notices])
+        tell(notices, dag.dag_id, is_timed=topology.spout.timed)
         options = TaskOptions(
             conn_id=conn_id,
             conf=conf or {},
@@ -119,9 +121,16 @@ def topology_dag(
     return dag
 
 
-def _params() -> dict[str, Param]:
+def _params(topology: Topology) -> dict[str, Param]:
     """Return the parameters of a triggered run, or of a backfill's conf."""
+    interval = Param(
+        "",
+        type=_TEXT,
+        description="The interval to read, such as 2026-01-31, in the time zone of the spout's "
+        "dates. Not for a run that the schedule or a backfill makes: it has one.",
+    )
     return {
+        **({INTERVAL: interval} if topology.spout.timed else {}),
         DRY_RUN: Param(
             False,
             type="boolean",

@@ -5,6 +5,7 @@ emit, a mapped task group with a task per step, commit and close for each txid, 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.assets import alias_of
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.schedule import check_data_intervals
+from reliability_airflow.schedule import active_runs_limit, notices_of
 from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 from reliability_airflow.tasks import (
     CloseOperator,
@@ -31,6 +32,8 @@ from reliability_airflow.waiting import connections_as_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Asset
+
+logger = logging.getLogger(__name__)
 
 MIN_ACTIVE_RUNS = 2
 #: What each task has, unless the DAG, its group or the caller says otherwise.
@@ -112,6 +115,21 @@ def topology_group(
     return group
 
 
+def has_room(timetable: Any, max_active_runs: int) -> bool:
+    """Say whether a run that is cleared can work beside a later one that waits for it.
+
+    Where the schedule allows one run at a time, a later one takes over what it has left.
+    """
+    least = min(active_runs_limit(timetable) or MIN_ACTIVE_RUNS, MIN_ACTIVE_RUNS)
+    return not 0 < max_active_runs < least
+
+
+def tell(notices: Sequence[str], dag_id: str, *, is_timed: bool) -> None:
+    """Log what a person should know of a DAG's schedule; a spout without intervals needs none."""
+    for notice in notices:
+        logger.log(logging.WARNING if is_timed else logging.INFO, "DAG %s: %s", dag_id, notice)
+
+
 def _check_place(topology: Topology, group: TaskGroup) -> None:
     dag: DAG = group.dag
     if next(group.iter_mapped_task_groups(), None) is not None:
@@ -124,13 +142,13 @@ def _check_place(topology: Topology, group: TaskGroup) -> None:
             f"DAG {dag.dag_id} has two groups of topology {topology.name}",
             remedy="make one: a run of a DAG asks for a topology's txids once.",
         )
-    if dag.max_active_runs and dag.max_active_runs < MIN_ACTIVE_RUNS:
+    if not has_room(dag.timetable, dag.max_active_runs):
         raise InvalidDefinition(
             f"DAG {dag.dag_id} with topology {topology.name}: max_active_runs must be at least 2",
             remedy="raise it: with 1, a failed run that is cleared would queue behind a later run "
             "that waits for it.",
         )
-    check_data_intervals(topology, dag.timetable)
+    tell(notices_of(topology, dag), dag.dag_id, is_timed=topology.spout.timed)
 
 
 def build_tasks(

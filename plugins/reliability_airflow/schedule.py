@@ -10,7 +10,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from airflow.sdk.definitions.asset import BaseAsset
+
 from reliability.core.errors import InvalidDefinition
+from reliability.core.periods import UTC, zone_called
 from reliability.core.schedule import Schedule
 from reliability_airflow.releases import (
     CronDataIntervalTimetable,
@@ -28,29 +31,47 @@ _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 #: What croniter draws anew whenever it reads the expression.
 _RANDOM = re.compile(r"(?<!\w)R(?!\w)", re.IGNORECASE)
 _EARLIER = datetime(2000, 1, 1)
+_ONCE, _CONTINUOUS = "@once", "@continuous"
+
+# classes of timetables, by the names that they have in each release
+_TRIGGERS = {"CronTriggerTimetable", "DeltaTriggerTimetable", "MultipleCronTriggerTimetable"}
+_WITHOUT_INTERVALS = {"OnceTimetable", "ContinuousTimetable", "EventsTimetable"}
+_WITHOUT_TICKS = {
+    "NoneType",
+    "NullTimetable",
+    "PartitionedAtRuntime",
+    "AssetTriggeredTimetable",
+    "PartitionedAssetTimetable",
+}
+_NOT_PERIODIC = {*_WITHOUT_TICKS, "OnceTimetable", "ContinuousTimetable"}
+_ELSE_RED = "a run without one is red, DATA_INTERVAL_MISSING."
+_MUST_NAME = (
+    "each run must name its interval, in its conf or in the extra of the asset event: "
+    f'{{"interval": "2026-01-31"}}; {_ELSE_RED}'
+)
+_NO_BACKFILL = (
+    "Airflow makes no backfills of this schedule. A run whose parameter `replay` names txids "
+    "replays them."
+)
+#: letters of strftime
+_HOURS, _OFFSETS = set("HIMScXs"), set("zZs")
 _INTERVALS = (
-    "pass a schedule that has data intervals: a cron expression or preset such as @daily, a "
-    "timedelta, a CronDataIntervalTimetable or a DeltaDataIntervalTimetable; or None for runs by "
-    "hand."
+    "pass a cron expression or a preset such as @daily, a timedelta, assets, or one of Airflow's "
+    "timetables; or None for runs that are triggered."
 )
 
 
 def timetable_of(schedule: object, start_date: datetime | None) -> Any:
-    """Return the timetable that gives every run the data interval between two ticks.
+    """Return what a DAG takes as its schedule: with data intervals between ticks, if it has ticks.
 
-    :param start_date: the ticks of a cron expression are in its time zone
-    :raises InvalidDefinition: such a schedule has no data intervals, or its time zone has no name
+    :param start_date: the ticks of a cron expression are in its time zone; in Airflow's default
+        one if it has none
+    :raises InvalidDefinition: there is no such schedule, or its time zone has no name
     """
-    if schedule is None:
-        return None
+    if schedule is None or schedule in (_CONTINUOUS, _ONCE) or _is_passed_on(schedule):
+        return schedule
     if isinstance(schedule, timedelta) and _advances(schedule):
         return DeltaDataIntervalTimetable(schedule)
-    if isinstance(schedule, DeltaDataIntervalTimetable) and _advances(part_of(schedule, "delta")):
-        return schedule
-    if isinstance(schedule, CronDataIntervalTimetable) and _has_ticks(
-        part_of(schedule, "expression")
-    ):
-        return schedule
     expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
     if not _has_ticks(expression):
         given = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
@@ -60,6 +81,23 @@ def timetable_of(schedule: object, start_date: datetime | None) -> Any:
             remedy=_INTERVALS,
         )
     return CronDataIntervalTimetable(expression, timezone=_zone_of(start_date))
+
+
+def _is_passed_on(schedule: Any) -> bool:
+    """Say whether it is a timetable that works, or assets."""
+    if isinstance(schedule, BaseAsset):
+        return True
+    if isinstance(schedule, (list, tuple, set, frozenset)):
+        return bool(schedule) and all(isinstance(each, BaseAsset) for each in schedule)
+    expression, delta = part_of(schedule, "expression"), part_of(schedule, "delta")
+    if expression is not None and not _has_ticks(_PRESETS.get(expression, expression)):
+        return False
+    return hasattr(schedule, "can_be_scheduled") and (delta is None or _advances(delta))
+
+
+def active_runs_limit(timetable: Any) -> int | None:
+    """Return how many runs a schedule allows at a time; None if that is for the DAG to say."""
+    return 1 if timetable == _CONTINUOUS else getattr(timetable, "active_runs_limit", None)
 
 
 def _advances(period: Any) -> bool:
@@ -84,10 +122,12 @@ def _has_ticks(expression: str) -> bool:
 
 
 def _zone_of(start_date: datetime | None) -> str:
-    """Return the name of a date's time zone; UTC if it has none."""
-    zone = start_date.tzinfo if start_date is not None else None
-    if zone is None or zone.utcoffset(None) == timedelta(0):
-        return "UTC"
+    """Return the name of a date's time zone; of Airflow's default one if it has none."""
+    zone: Any = start_date.tzinfo if start_date is not None else None
+    if zone is None:
+        from airflow.settings import TIMEZONE as zone
+    if zone.utcoffset(None) == timedelta(0):
+        return UTC
     name = getattr(zone, "key", None) or getattr(zone, "name", None)  # zoneinfo, pendulum
     try:
         return ZoneInfo(name or "").key
@@ -98,37 +138,108 @@ def _zone_of(start_date: datetime | None) -> str:
         ) from error
 
 
-def check_data_intervals(topology: Topology, timetable: Any) -> None:
-    """Check that a DAG's timetable gives its runs what the topology's spout reads by.
-
-    :raises InvalidDefinition: it reads by data interval, and they have none, or not in UTC
-    """
-    if not topology.spout.timed:
-        return
-    name = topology.name
-    if type(timetable).__name__ in ("NoneType", "NullTimetable"):
-        raise InvalidDefinition(f"topology {name} reads by interval: it needs a schedule")
-    kind = type(timetable)
-    if kind.__module__.startswith("airflow.") and "DataInterval" not in kind.__name__:
-        raise InvalidDefinition(
-            f"topology {name} reads by interval, and the runs of a {kind.__name__} have none",
-            remedy="give the DAG a timetable with data intervals, such as "
-            'schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC").',
-        )
-    if (zone := zone_of_ticks(timetable)) != "UTC":
-        raise InvalidDefinition(
-            f"topology {name}: its schedule is in {zone}, and the dates in its pattern "
-            "are in UTC, where a day has another start",
-            remedy="give start_date in UTC, and a cron expression with the hours of UTC.",
-        )
-
-
 def zone_of_ticks(timetable: Any) -> str:
     """Return the time zone of a timetable's ticks; a period has the same in each."""
     if not isinstance(timetable, CronDataIntervalTimetable):
-        return "UTC"
-    zone = part_of(timetable, "timezone")
-    return zone if isinstance(zone, str) else zone.name
+        return UTC
+    return _name_of(part_of(timetable, "timezone"))
+
+
+def _name_of(zone: Any) -> str:
+    return zone if isinstance(zone, str) else getattr(zone, "key", None) or zone.name
+
+
+# --- what a spout needs of a schedule ------------------------------------------------------------
+
+
+def notices_of(topology: Topology, dag: DAG) -> list[str]:
+    """Say what a person should know of a topology in a DAG of this schedule, in sentences.
+
+    :raises InvalidDefinition: it reads by interval, and no run of the DAG could have one; or the
+        time zone of its dates is not said
+    """
+    timetable = dag.timetable
+    if topology.spout.timed:
+        return [*_zone_notices(topology, timetable, dag), *_timed_notices(topology, timetable)]
+    return [_NO_BACKFILL] if _kind_of(timetable) in _NOT_PERIODIC else []
+
+
+def _kind_of(timetable: Any) -> str:
+    """Return the name of a timetable's class; empty for one that is not Airflow's."""
+    kind = type(timetable)
+    return kind.__name__ if kind.__module__.startswith("airflow.") else ""
+
+
+def _timed_notices(topology: Topology, timetable: Any) -> list[str]:
+    name, kind = topology.name, _kind_of(timetable)
+    if kind == "AssetOrTimeSchedule":
+        return [*_timed_notices(topology, timetable.timetable), f"Runs by assets: {_MUST_NAME}"]
+    if kind in _WITHOUT_TICKS:
+        return [_MUST_NAME[0].upper() + _MUST_NAME[1:], _NO_BACKFILL]
+    if kind == "CronPartitionTimetable":
+        return [f"The partition key of a run must be its interval, such as 2026-01-31: {_ELSE_RED}"]
+    if kind in _WITHOUT_INTERVALS or (kind in _TRIGGERS and not _length(timetable)):
+        raise InvalidDefinition(
+            f"topology {name} reads by interval, and the runs of a {kind} have none",
+            remedy="give the DAG a schedule with data intervals, such as "
+            'schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"); or assets or None, '
+            "and name the interval of each run.",
+        )
+    if "not_evaluated" not in _kind(timetable):
+        return []
+    return ["Which intervals should exist is not known: missing ones are not noticed."]
+
+
+def _length(timetable: Any) -> Any:
+    """Return the length of the data intervals of a timetable that triggers; falsy if it is 0."""
+    several = part_of(timetable, "timetables")
+    return part_of(several[0] if several else timetable, "interval")
+
+
+def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
+    spout = topology.spout
+    if _kind_of(timetable) == "AssetOrTimeSchedule":
+        return _zone_notices(topology, timetable.timetable, dag)
+    is_period = isinstance(timetable, DeltaDataIntervalTimetable)
+    zone = _name_of(dag.timezone) if is_period else zone_of_ticks(timetable)
+    if not spout.time_zone and not _is_utc(zone):
+        raise InvalidDefinition(
+            f"topology {topology.name}: its schedule is in {zone}, and its spout does not say in "
+            "which time zone its dates are",
+            remedy=f'say FileSpout(…, time_zone="{zone}") if its dates are local ones, or '
+            'time_zone="UTC".',
+        )
+    if not spout.time_zone or not _changes_clocks(spout.time_zone):
+        return []
+    letters = set(re.findall(r"%-?(.)", getattr(spout, "pattern", "")))
+    if is_period and letters and not letters & _HOURS:
+        raise InvalidDefinition(
+            f"topology {topology.name}: its days are those of {spout.time_zone}, where some have "
+            "23 or 25 hours, and its schedule is a period",
+            remedy='use a cron expression, such as "0 0 * * *", or time_zone="UTC".',
+        )
+    if letters & _HOURS and not letters & _OFFSETS:
+        return [
+            f"When the clocks of {spout.time_zone} go back, hours that occur twice have one name: "
+            "the later run reads what the earlier one has left. %z tells them apart."
+        ]
+    return []
+
+
+def _is_utc(zone: str) -> bool:
+    try:
+        return zone_called(zone).utcoffset(None) == timedelta(0)
+    except ValueError:  # an offset
+        return False
+
+
+def _changes_clocks(zone: str) -> bool:
+    within = zone_called(zone)
+    year = datetime.now(timezone.utc).year
+    return len({datetime(year, m, 1, tzinfo=within).utcoffset() for m in range(1, 13)}) > 1
+
+
+# --- what the ledger records ---------------------------------------------------------------------
 
 
 def schedule_of(dag: DAG) -> Schedule:
@@ -148,4 +259,9 @@ def _kind(timetable: Any) -> dict[str, Any]:
         period := part_of(timetable, "delta"), timedelta
     ):
         return {"period": period}
-    return {"not_evaluated": f"its schedule is a {type(timetable).__name__}"}
+    kind = type(timetable).__name__
+    if kind == "AssetOrTimeSchedule":
+        return _kind(timetable.timetable)
+    if kind in _WITHOUT_TICKS:
+        return {"not_evaluated": f"its schedule, a {kind}, has no ticks: runs name their intervals"}
+    return {"not_evaluated": f"its schedule is a {kind}"}

@@ -27,6 +27,7 @@ from reliability_airflow.context import (
     dry_run_notice,
     has_task_ended,
     interval_of,
+    interval_to_read,
     is_asked_for,
     is_left_out,
     run_of,
@@ -34,7 +35,7 @@ from reliability_airflow.context import (
     txids_to_replay,
 )
 from reliability_airflow.releases import AirflowSkipException
-from reliability_airflow.schedule import schedule_of
+from reliability_airflow.schedule import active_runs_limit, schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TaskEndedTrigger
 from reliability_airflow.waiting import WaitingOperator
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
 
+    from reliability.core.spout import Interval
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.emit.requests import Run
 
@@ -81,19 +83,21 @@ class EmitOperator(WaitingOperator):
         try:
             name = self.topology.name
             with self.ledger(f"{name} emit", name) as connection:
+                interval = interval_to_read(context, self.topology.spout)
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
-                elif self.topology.spout.timed and txids_to_replay(context) is None:
+                elif self._reads_dates(context, interval):
                     self._wait_for_earlier(connection, context)
                 self._emitted = emit(
                     connection,
                     self.topology,
-                    interval_of(context),
+                    interval,
                     contact_of(context),
                     max_batches=conf.getint("core", "max_map_length"),
                     refreeze=is_asked_for(REFREEZE, context),
                     replay=txids_to_replay(context),
                     schedule=schedule_of(context["ti"].task.dag),
+                    takes_over=active_runs_limit(context["ti"].task.dag.timetable) == 1,
                 )
                 return self._emitted
         except SourceNotReady as error:
@@ -102,6 +106,11 @@ class EmitOperator(WaitingOperator):
             # wait without holding a worker slot and without using a retry
             trigger = PauseTrigger(SOURCE_POLL_SECONDS)
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
+
+    def _reads_dates(self, context: Context, interval: Interval | None) -> bool:
+        """Say whether the run reads by the date that it has in Airflow, and emits."""
+        own = interval_of(context) if self.topology.spout.timed else None
+        return own is not None and own == interval and txids_to_replay(context) is None
 
     def _wait_for_earlier(self, connection: LedgerConnection, context: Context) -> None:
         """Let the run of the interval before emit first, so that txids follow the dates.

@@ -40,7 +40,7 @@ def run(
         typer.Option(
             metavar="INTERVAL",
             help="What to emit: 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END, in the "
-            "spout's time zone; END is not included. None for a spout that does not read by interval.",
+            "spout's time zone; END is not included. None for a spout that reads no intervals.",
         ),
     ] = "",
     reason: Annotated[str, typer.Option(help="The reason; recorded with the request.")] = "",

@@ -281,8 +281,9 @@ class UnexpectedAnswer(
 
 class DataIntervalMissing(
     Terminal,
-    remedy="use `airflow backfill create --dag-id {dag} --from-date DATE --to-date DATE`, or "
-    "trigger a run with a logical date between two ticks of the schedule.",
+    remedy="use `airflow backfill create --dag-id {dag} --from-date DATE --to-date DATE`; or "
+    "trigger a run with a logical date between two ticks of the schedule, or with `interval` in "
+    "its conf, such as 2026-01-31.",
 ):
     """The run has no data interval, and the spout reads by interval."""
 

@@ -199,15 +199,17 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncomm
 
 -- closed_intervals --
 -- Past intervals for which a run has emitted: files that arrived later have no txid.
-SELECT DISTINCT interval_start, interval_end, interval_zone FROM reliability.transaction
+SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
- ORDER BY interval_start;
+ GROUP BY interval_start, interval_end ORDER BY interval_start;
 
 -- emitted_txids --
 -- Which of these txids were emitted, whether each has committed, and which run requests it when that is
--- cleared.
+-- cleared. Of a schedule without ticks, the interval `is_named` by a run.
 SELECT txid, dag_id, run_id, interval_start, interval_end, interval_zone,
-       committed_attempt IS NOT NULL AS has_committed FROM reliability.transaction
+       committed_attempt IS NOT NULL AS has_committed,
+       EXISTS (SELECT FROM reliability.schedule s WHERE s.topology = t.topology
+                  AND s.not_evaluated IS NOT NULL) AS is_named FROM reliability.transaction t
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
  ORDER BY txid;
 

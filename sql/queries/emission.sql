@@ -68,6 +68,11 @@ SELECT txid FROM reliability.transaction
    AND interval_start = %(interval_start)s AND interval_end = %(interval_end)s
  ORDER BY txid;
 
+-- left_txids --
+-- Uncommitted txids that no run is working on, and that a person does not hold.
+SELECT txid FROM reliability.blocked_transaction
+ WHERE topology = %(topology)s AND held_reason IS NULL;
+
 -- blocked_txid --
 -- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
 -- begin, or why its last attempt ended. Neither says anything about it once it was rolled back and

@@ -278,14 +278,14 @@ def test_a_period_is_a_schedule(airflow_home):
 @pytest.mark.parametrize(
     "schedule",
     [
-        *("@continuous", "@once", "hello", "", timedelta(0), timedelta(-1), [], object()),
+        *("@continuously", "hello", "", timedelta(0), timedelta(-1), [], object()),
         "0 0 30 2 *",  # never
         "R R * * *",  # another time whenever it is read
         "R(0-5) 2 * * *",
         timedelta.max,
     ],
 )
-def test_a_schedule_without_data_intervals_is_refused(airflow_home, schedule):
+def test_what_is_no_schedule_is_refused(airflow_home, schedule):
     from reliability_airflow.schedule import timetable_of
 
     with pytest.raises(InvalidDefinition, match="cannot have this schedule"):

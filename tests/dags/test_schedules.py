@@ -81,18 +81,19 @@ ZONES = [
 CRONS = ["0 0 * * *", "30 1 * * *", "30 2 * * *", "0 */2 * * *", "*/10 0-5 * * *", "0 0 * * 0"]
 
 
-@pytest.mark.parametrize(("zone", "day"), ZONES)
+@pytest.mark.parametrize(("zone", "month_and_day"), ZONES)
 def test_where_clocks_change_intervals_are_those_of_airflow_from_any_of_them_on(
-    schedule_of, zone, day
+    schedule_of, zone, month_and_day
 ):
     """Airflow's intervals leave a time out, or overlap, beside a tick that does not exist."""
     from airflow.sdk import CronDataIntervalTimetable
     from airflow.timetables.interval import CronDataIntervalTimetable as OfTheScheduler
 
-    dice = random.Random(f"{zone} {day}")
+    month, day = month_and_day
+    dice = random.Random(f"{zone} {month}-{day}")
     for cron in CRONS:
         before = timedelta(days=7 if cron.endswith("0") else 1)
-        start = datetime(2026, *day, 18, dice.randrange(60), tzinfo=UTC) - before
+        start = datetime(2026, month, day, 18, dice.randrange(60), tzinfo=UTC) - before
         schedule = schedule_of(CronDataIntervalTimetable(cron, timezone=zone), start)
         expected = list(of_airflow(OfTheScheduler(cron, zone), start, 14))
         assert [(i.start, i.end) for i in islice(intervals(schedule), 14)] == expected

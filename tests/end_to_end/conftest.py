@@ -36,8 +36,9 @@ def dates_folder(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("dates")
     for name in ("dags", "bin", "input"):
         (folder / name).mkdir()
-    for file in ("words_dags.py", "deferring_dags.py", "rotating_dag.py", "grouped_dags.py"):
-        shutil.copy(HERE / file, folder / "dags")
+    for name in ("words", "schedule", "deferring", "grouped"):
+        shutil.copy(HERE / f"{name}_dags.py", folder / "dags")
+    shutil.copy(HERE / "rotating_dag.py", folder / "dags")
     command = folder / "bin" / "spark3-submit"  # one of the names that the provider allows
     command.write_text('#!/bin/sh\nexec python -m tests.end_to_end.stand_in "$@"\n')
     command.chmod(0o755)

@@ -17,6 +17,7 @@ from reliability import Count, FileSpout, State, Topology
 
 BROKEN = "broken"
 FOLDER = os.environ.get("DATES_FOLDER", "dates")
+A_DAY = "{data_interval_start:%Y-%m-%d}"
 #: What the schedule runs, the first and the last day of January: topologies, without `words_`.
 DAYS = {
     (1, 1): (
@@ -46,19 +47,24 @@ BY_HAND: dict[str, dict[str, int]] = {
 GROUPED = ("grouped",)
 #: Those whose DAG changes: its test writes it.
 CHANGING = ("reshaped", "between", "joined", "lowered", "raised")
+#: Their schedules are in schedule_dags.py: the folders of files, and the time zone of their dates.
+BERLIN, ARRIVED = "Europe/Berlin", "words_arrived"
+SCHEDULED: dict[str, tuple[str, str]] = {
+    "local": (A_DAY, BERLIN),
+    "by_asset": ("*", ""),
+    "triggered": (A_DAY, BERLIN),
+}
 
 
-def words(name: str, module: str = __name__) -> Topology:
-    """Return a topology that counts the words of `FOLDER/name/YYYY-MM-DD/`."""
+def words(name: str, module: str = __name__, folder: str = A_DAY, zone: str = "") -> Topology:
+    """Return a topology that counts the words of `FOLDER/name/folder/`."""
 
     def counted(batch: Any) -> dict[str, Any]:
         return {name: list(map(partial(_read, _code(name)), batch))}
 
     return Topology(
         name,
-        spout=FileSpout(
-            f"{FOLDER}/{name}/{{data_interval_start:%Y-%m-%d}}/*.parquet", allow_empty=True
-        ),
+        spout=FileSpout(f"{FOLDER}/{name}/{folder}/*.parquet", allow_empty=True, time_zone=zone),
         process=counted,
         states=[State(name, key={"word": "text"}, values={"times": Count()})],
         max_spout_pending=2,
@@ -89,6 +95,10 @@ TOPOLOGIES = {
     name: words(f"words_{name}")
     for names in (*DAYS.values(), BY_HAND, GROUPED, CHANGING)
     for name in names
+}
+TOPOLOGIES |= {
+    name: words(f"words_{name}", folder=folder, zone=zone)
+    for name, (folder, zone) in SCHEDULED.items()
 }
 globals().update(TOPOLOGIES)  # where the stand-in finds them
 

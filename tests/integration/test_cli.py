@@ -1113,6 +1113,12 @@ def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfil
         "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
         "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed"
     )
+    # a schedule without ticks makes no backfill
+    named = {**row, "interval_zone": "Asia/Tokyo", "is_named": True}
+    assert to_make_again(named, "shop", "manual__2026-04-01").next_step == (
+        "airflow dags trigger shop --conf "
+        '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\''
+    )
 
 
 def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop):

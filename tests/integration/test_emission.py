@@ -29,12 +29,14 @@ from reliability.core.errors import (
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.read_rows import ends_of
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
-from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.emit.requests import Run, TaskContact, close
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rolled_back, rows
+from tests.support.words import Words
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
 TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"
@@ -106,6 +108,27 @@ def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, connectio
     assert rows(connection, "SELECT count(*) FROM reliability.request") == [(2,)]
 
 
+def test_where_one_run_works_at_a_time_it_takes_over_what_earlier_ones_have_left(connection):
+    """E2: with `@continuous`, a failed run that is cleared would queue behind the one that waits
+    for it."""
+    first, later, last, held = (
+        Words(connection, text).pipeline.again(f"scheduled__{number}")
+        for number, text in enumerate(["a b c", "a b c d e f", *["a b c d e f g h i"] * 2])
+    )
+    assert emit_one_at_a_time(first) == [1]
+    assert emit_one_at_a_time(later) == [2]  # the first run works on txid 1
+    close(connection, "words", 1, first.run, "its tasks ended without it")
+    assert emit_one_at_a_time(last) == [1, 3]
+    assert emit_one_at_a_time(last) == [1, 3]  # tried again
+    close(connection, "words", 1, last.run, "its tasks ended without it")
+    execute(connection, "UPDATE reliability.transaction SET held_reason = 'a test' WHERE txid = 1")
+    assert emit_one_at_a_time(held) == []
+
+
+def emit_one_at_a_time(pipeline):
+    return pipeline.runner.emit(None, pipeline.who("emit"), max_batches=9, takes_over=True)
+
+
 def test_txids_follow_the_order_of_emission_without_a_gap(emitter, connection):
     """E3: a backfilled January may come after February."""
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [1]
@@ -143,8 +166,7 @@ def test_the_intervals_that_one_overlaps_are_found_beside_any_others(emitter, co
     with rolled_back(connection) as tx:
         tx.run(SQL("UPDATE reliability.transaction SET interval_start = NULL, interval_end = NULL"))
         for txid, (start, end) in enumerate(ends, start=10):
-            interval = {"interval_start": start, "interval_end": end}
-            tx.one("insert_transaction", **TRANSACTION, txid=txid, **interval)
+            tx.one("insert_transaction", **TRANSACTION, txid=txid, **ends_of(Interval(start, end)))
         for number, start in enumerate(moments):
             for end in moments[number:]:
                 asked = {"interval_start": start, "interval_end": end}

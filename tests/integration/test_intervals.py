@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from reliability import FileSpout
 from reliability.core.errors import (
     IntervalOverlap,
     LedgerUnavailable,
@@ -68,6 +69,71 @@ def lacking(connection):
 
 def states(connection):
     return [(str(r.interval), r.state.value, r.count) for r in lacking(connection).reports]
+
+
+BERLIN = Schedule(
+    cron="0 0 * * *",
+    time_zone="Europe/Berlin",
+    first_start=datetime(2026, 3, 27, 23, tzinfo=UTC),
+    last_start=datetime(2026, 3, 30, 22, tzinfo=UTC),
+)
+
+
+def test_where_dates_are_local_a_day_of_23_hours_reads_its_files_and_every_name_says_the_zone(
+    connection, tmp_path, monkeypatch
+):
+    from reliability_airflow.page.reading import find_txid, read_calendar
+
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    days = [f"2026-03-{day}" for day in (28, 29, 30, 31)]
+    for day in days:
+        deliver(tmp_path, f"{day}/{day}")
+    pattern = f"{tmp_path}/{{data_interval_start:%Y-%m-%d}}/*.parquet"
+    topology = replace(shop(tmp_path), spout=FileSpout(pattern, time_zone="Europe/Berlin"))
+    emitter = pipeline_of(topology, connection)
+    for day in (days[0], days[1], days[3]):  # that of the 30th never comes
+        own = emitter.again(f"scheduled__{day}")
+        interval = Interval.parse(day, "Europe/Berlin")
+        in_utc = Interval(interval.start, interval.end)  # as Airflow has it
+        own.runner.emit(in_utc, own.who("emit"), max_batches=9, schedule=BERLIN)
+    assert rows(
+        connection,
+        "SELECT item, (interval_end - interval_start)::text FROM reliability.transaction"
+        " JOIN reliability.source_item USING (topology, txid) ORDER BY txid",
+    ) == [
+        ("2026-03-28/2026-03-28.parquet", "1 day"),
+        ("2026-03-29/2026-03-29.parquet", "23:00:00"),
+        ("2026-03-31/2026-03-31.parquet", "1 day"),
+    ]
+    found = read("lag", "--fail-after", str(100 * 365 * 86400))[0]
+    assert [(one["interval"], one["state"]) for one in found["intervals"]] == [
+        (f"{days[0]} Europe/Berlin", "open"),
+        (f"{days[1]} Europe/Berlin", "open"),
+        (f"{days[2]} Europe/Berlin", "missing"),
+        (f"{days[3]} Europe/Berlin", "open"),
+    ]
+    assert "--from-date 2026-03-29T22:00:00+00:00" in found["intervals"][2]["next_step"]
+    # what a person writes is in the topology's zone, too
+    selected = [read("txids", "shop", "--interval", i)["txids"] for i in ("2026-03", days[1])]
+    assert [[row["txid"] for row in one] for one in selected] == [[1, 2, 3], [2]]
+    assert "(2026-03-29 Europe/Berlin)" in say("show", "shop", "2").stdout
+    assert find_txid("shop", days[2]) == 2  # in UTC, the day after has begun
+    [(month_name, calendar)] = read_calendar("shop", None)["groups"]
+    assert (month_name, [day.name for day in calendar]) == (
+        "2026-03", [f"{day} Europe/Berlin" for day in days]
+    )  # fmt: skip
+    complete = read("completeness", "shop", "--interval", f"{days[2]}/2026-04-01 Europe/Berlin")
+    assert [one["state"] for one in complete["intervals"]] == ["missing", "open"]
+
+
+def test_where_runs_name_their_intervals_nothing_is_guessed_to_be_missing(emitter, connection):
+    """Also if the DAG does not catch up, as one without a schedule."""
+    named = Schedule(not_evaluated="its schedule, a NullTimetable, has no ticks", catchup=False)
+    for number in (1, 4):
+        emit(emitter, number, named)
+    assert states(connection) == [("1997-01", "open", 1), ("1997-04", "open", 1)]
+    assert lacking(connection).unknown == named.not_evaluated
+    assert named.not_evaluated in say("completeness", "shop").stdout
 
 
 def test_an_overview_reads_where_a_topology_stands_once(emitter, connection, monkeypatch):

@@ -75,8 +75,10 @@ BERLIN = "Europe/Berlin"
     ],
 )
 def test_an_interval_of_another_zone_names_it_and_is_read_again(start, end, zone, text):
-    ends = [datetime.fromisoformat(f"{moment}:00"[:16]) for moment in (start, end)]
-    interval = Interval(*(end.replace(tzinfo=UTC) for end in ends), zone)
+    first, last = (
+        datetime.fromisoformat(f"{moment}:00"[:16]).replace(tzinfo=UTC) for moment in (start, end)
+    )
+    interval = Interval(first, last, zone)
     assert text is None or str(interval) == text
     assert str(interval).endswith(zone)
     assert Interval.parse(str(interval)) == interval

@@ -746,3 +746,30 @@ def test_a_table_is_limited_by_rows_alone(limit):
     make: Any = TableSpout
     with pytest.raises(TypeError, match=limit):
         make("t", key="id", **{limit: 1})
+
+
+# --- time zones ----------------------------------------------------------------------------------
+
+
+def test_dates_in_patterns_are_those_of_the_spouts_time_zone(tmp_path):
+    """A day of Berlin begins in UTC's day before, and an hour of it occurs twice in October."""
+    day, hour = "{data_interval_start:%Y-%m-%d}", "{data_interval_start:%Y-%m-%dT%H%z}"
+    night = Interval.parse("2026-10-25T02+02:00/2026-10-25T02+01:00")
+    for zone, form, expected in [
+        ("", day, "2026-10-25"),
+        ("Europe/Berlin", hour, "2026-10-25T02+0200"),
+        ("America/New_York", day, "2026-10-24"),
+    ]:
+        parquet(tmp_path / expected / "a.parquet")
+        spout = FileSpout(
+            f"{tmp_path}/{form}/*", ready_file=f"{tmp_path}/{form}/a.parquet", time_zone=zone
+        )
+        assert [item.path.split("/")[-2] for item in spout.plan(night, NoItems())] == [expected]
+        assert spout.is_ready(1, night)
+        assert not spout.is_ready(1, Interval.parse("2026-10-28"))
+
+
+@pytest.mark.parametrize("zone", ["Berlin", "CET+2", "Europe", "../zone", "+02:00"])
+def test_a_time_zone_that_there_is_none_of_is_refused(zone):
+    with pytest.raises(InvalidDefinition, match=r"no time zone .*Europe/Berlin"):
+        FileSpout("{data_interval_start:%Y}/*", time_zone=zone)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.spout import Interval
+from reliability.core.texts import as_json
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
@@ -114,7 +115,10 @@ def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
     """Return a txid that blocks and whose run was deleted: a new run of its interval does it."""
     interval = interval_of(row)
     next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
-    if interval is not None:
+    if interval is not None and row.get("is_named"):
+        conf = shlex.quote(as_json({"interval": str(interval)}))
+        next_step = f"airflow dags trigger {dag_id} --conf {conf}"
+    elif interval is not None:
         date = f"{interval.start:%Y-%m-%dT%H:%M:%S}+00:00"
         next_step = (
             f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "

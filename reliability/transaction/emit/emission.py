@@ -68,6 +68,7 @@ def emit(
     refreeze: bool = False,
     replay: Sequence[int] | None = None,
     schedule: Schedule | None = None,
+    takes_over: bool = False,
 ) -> list[int]:
     """Return the txids of the run, ascending; a repeated call returns the same ones.
 
@@ -76,6 +77,7 @@ def emit(
     :param refreeze: first refreeze the run's txids whose source was replaced
     :param replay: emit nothing, and look at no source: request exactly these txids, ascending
     :param schedule: of the run's DAG; recorded, so that missing intervals are noticed
+    :param takes_over: one run works at a time: request what earlier ones have left, as well
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, FileRefused, SourceChanged: by the
         source
     :raises IntervalOverlap, TooManyBatches: nothing was allocated
@@ -88,7 +90,7 @@ def emit(
         )
     zone = topology.spout.time_zone or UTC
     interval = replace(interval, zone=zone) if interval and topology.spout.timed else None
-    emission = _Emission(connection, topology, interval, contact, max_batches)
+    emission = _Emission(connection, topology, interval, contact, max_batches, takes_over)
     if replay is not None:
         return emission.ask_for_replay(replay, refreeze=refreeze)
     if contact.is_dry_run:
@@ -106,6 +108,7 @@ class _Emission:
     interval: Interval | None
     contact: TaskContact
     max_batches: int
+    takes_over: bool
 
     @property
     def name(self) -> str:
@@ -240,7 +243,8 @@ class _Emission:
             )
             if meta:
                 freeze(tx, self.name, txid, meta.items)
-        txids = self._request(tx, sorted({*own, *new}))
+        left = tx.all("left_txids", topology=self.name) if self.takes_over else []
+        txids = self._request(tx, sorted({*own, *new, *(row["txid"] for row in left)}))
         tx.one("complete_emission", topology=self.name, **self.contact.run)
         return txids
 

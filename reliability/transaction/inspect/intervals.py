@@ -179,6 +179,8 @@ def _missing(
         return [], None if is_untimed else "no run has recorded the DAG's schedule yet", False
     dag_id, now = row["dag_id"], gaps[0]["now"]
     schedule = made_of(Schedule, row)
+    if schedule.not_evaluated is not None:
+        return [], schedule.not_evaluated, False
     spans = [(gap["gap_start"], gap["gap_end"]) for gap in gaps]
     if not schedule.catchup:  # backfills of the past oblige nobody to fill what lies between
         first = row["first_scheduled"]

@@ -1,0 +1,357 @@
+"""Which schedule goes with which kind of spout, and which interval a run reads."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from reliability import Count, FileSpout, MemorySpout, State, Topology
+from reliability.core.errors import InvalidDefinition
+from reliability.core.spout import Interval
+
+DAILY, BERLIN, LOCAL = "d/{data_interval_start:%Y-%m-%d}/*", "Europe/Berlin", "in Europe/Berlin"
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+#: what is said of a DAG of a spout with intervals, and of one without
+NAME_IT, NO_BACKFILL, BY_KEY = "must name its interval", "no backfills", "partition key"
+UNKNOWN, REFUSED = "is not known", "have none"
+
+
+def topology(pattern: str = "", zone: str = "") -> Topology:
+    spout: Any = MemorySpout(schema={"word": "string"}, partitions=[["a"]], take=1)
+    if pattern:
+        spout = FileSpout(pattern, time_zone=zone)
+    states = [State("words", key={"word": "text"}, values={"n": Count()})]
+    return Topology("words", spout=spout, process=_never, states=states, module=__name__)
+
+
+def _never(*_: object) -> dict[str, Any]:
+    raise AssertionError("there is no Spark here")
+
+
+@pytest.fixture
+def dag_of(airflow_home):
+    from reliability_airflow import topology_dag
+
+    def make(topology: Topology, schedule: Any, start: datetime = START, **arguments: Any) -> Any:
+        dag = topology_dag(topology, schedule=schedule, start_date=start, **arguments)
+        _serialize(dag)
+        return dag
+
+    return make
+
+
+def _serialize(dag: Any) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def _schedules() -> dict[str, Any]:
+    import airflow.sdk as sdk
+    import pendulum
+    from airflow.timetables.events import EventsTimetable  # that of airflow.sdk has no summary
+    from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
+
+    asset, other = sdk.Asset("orders"), sdk.Asset("prices")
+    cron: dict[str, Any] = {"timezone": "UTC"}
+    return {
+        "@daily": "@daily",
+        "a period": timedelta(hours=6),
+        "CronDataInterval": sdk.CronDataIntervalTimetable("0 2 * * *", **cron),
+        "DeltaDataInterval": sdk.DeltaDataIntervalTimetable(timedelta(days=7)),
+        "a month": sdk.DeltaDataIntervalTimetable(relativedelta(months=1)),
+        "None": None,
+        "@once": "@once",
+        "@continuous": "@continuous",
+        "Asset": asset,
+        "a list": [asset, other],
+        "AssetAll": asset & other,
+        "AssetAny": asset | other,
+        "AssetOrTime": sdk.AssetOrTimeSchedule(
+            assets=asset, timetable=sdk.CronDataIntervalTimetable("@daily", **cron)
+        ),
+        "AssetOrTrigger": sdk.AssetOrTimeSchedule(
+            assets=asset, timetable=sdk.CronTriggerTimetable("@daily", **cron)
+        ),
+        "CronTrigger": sdk.CronTriggerTimetable("0 2 * * *", **cron),
+        "CronTrigger, a day": sdk.CronTriggerTimetable("0 2 * * *", interval=DAY, **cron),
+        "DeltaTrigger": sdk.DeltaTriggerTimetable(DAY),
+        "MultipleCron": sdk.MultipleCronTriggerTimetable("0 2 * * *", "0 5 * * *", **cron),
+        "Events": EventsTimetable([pendulum.instance(START)]),
+        "CronPartition": sdk.CronPartitionTimetable("@daily", key_format="%Y-%m-%d", **cron),
+        "PartitionedAsset": sdk.PartitionedAssetTimetable(assets=asset),
+        "PartitionedAtRuntime": sdk.PartitionedAtRuntime(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "timed", "untimed"),
+    [
+        ("@daily", [], []),
+        ("a period", [], []),
+        ("CronDataInterval", [], []),
+        ("DeltaDataInterval", [], []),
+        ("a month", [UNKNOWN], []),
+        ("None", [NAME_IT, NO_BACKFILL], [NO_BACKFILL]),
+        ("@once", REFUSED, [NO_BACKFILL]),
+        ("@continuous", REFUSED, [NO_BACKFILL]),
+        *((one, [NAME_IT, NO_BACKFILL], [NO_BACKFILL]) for one in ("Asset", "a list")),
+        *((one, [NAME_IT, NO_BACKFILL], [NO_BACKFILL]) for one in ("AssetAll", "AssetAny")),
+        ("AssetOrTime", [NAME_IT], []),
+        ("AssetOrTrigger", REFUSED, []),
+        ("CronTrigger", REFUSED, []),
+        ("CronTrigger, a day", [UNKNOWN], []),
+        ("DeltaTrigger", REFUSED, []),
+        ("MultipleCron", REFUSED, []),
+        ("Events", REFUSED, []),
+        ("CronPartition", [BY_KEY], []),
+        ("PartitionedAsset", [NAME_IT, NO_BACKFILL], [NO_BACKFILL]),
+        ("PartitionedAtRuntime", [NAME_IT, NO_BACKFILL], [NO_BACKFILL]),
+    ],
+)
+def test_what_a_schedule_means_for_a_spout_is_said_when_the_dag_is_parsed(
+    dag_of, caplog, name, timed, untimed
+):
+    schedule = _schedules()[name]
+    for spout, expected in ((topology(DAILY), timed), (topology(), untimed)):
+        caplog.clear()
+        if expected == REFUSED:
+            with pytest.raises(InvalidDefinition, match=r"reads by interval, and the runs .* none"):
+                dag_of(spout, schedule)
+            continue
+        dag = dag_of(spout, schedule)
+        notices = dag.doc_md.partition("contribution is replaced.")[2].strip().split("\n\n")
+        assert len([notice for notice in notices if notice]) == len(expected), notices
+        assert all(part in notice for part, notice in zip(expected, notices, strict=False))
+        warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert warned == ([f"DAG words: {n}" for n in notices if n] if spout.spout.timed else [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "is_taken"), [(5, 3, True), (5, 1, False), (1, 1, True)]
+)
+def test_a_timetable_of_ones_own_goes_with_either_spout(airflow_home, limit, wanted, is_taken):
+    """Its intervals are not known here, and its limit of runs is its own."""
+    from airflow.timetables.interval import CronDataIntervalTimetable
+
+    from reliability_airflow.groups import has_room
+    from reliability_airflow.schedule import notices_of, timetable_of
+
+    class Workdays(CronDataIntervalTimetable):
+        active_runs_limit = limit
+
+    Workdays.__module__ = "plugins.of_a_team"
+    own = timetable_of(Workdays("0 0 * * 1-5", "UTC"), START)
+    assert has_room(own, wanted) is is_taken
+    dag: Any = SimpleNamespace(timetable=own, timezone=timezone.utc)
+    assert notices_of(topology(), dag) == []
+
+
+def test_continuous_runs_follow_each_other(dag_of):
+    """Airflow makes one at a time: a later one takes over what a failed one has left."""
+    from reliability_airflow.schedule import active_runs_limit
+
+    dag = dag_of(topology(), "@continuous")
+    assert dag.max_active_runs == active_runs_limit(dag.timetable) == 1
+    with pytest.raises(ValueError, match="max_active_runs <= 1"):
+        dag_of(topology(), "@continuous", max_active_runs=2)
+    with pytest.raises(InvalidDefinition, match="at least 2"):
+        dag_of(topology(), "@once", max_active_runs=1)
+
+
+# --- time zones ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "zone", "schedule", "is_local", "expected"),
+    [
+        # whose dates these are must be said, where it makes a difference
+        (DAILY, "", "@daily", False, []),
+        (DAILY, "", "@daily", True, "its spout does not say in which time zone"),
+        (DAILY, "", DAY, True, "its spout does not say in which time zone"),
+        (DAILY, "UTC", "@daily", True, []),
+        (DAILY, BERLIN, "@daily", True, []),
+        (DAILY, BERLIN, "@daily", False, []),
+        (DAILY, "Asia/Kolkata", DAY, True, []),  # its clocks do not change
+        (DAILY, BERLIN, DAY, True, "some have 23 or 25 hours, and its schedule is a period"),
+        # hours that occur twice
+        ("d/{data_interval_start:%Y-%m-%dT%H}/*", BERLIN, "@hourly", True, ["occur twice"]),
+        ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, "@hourly", True, []),
+        ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, timedelta(hours=1), True, []),
+    ],
+)
+def test_the_time_zone_of_dates_is_said_if_it_matters(
+    dag_of, pattern, zone, schedule, is_local, expected
+):
+    start = datetime(2026, 1, 1, tzinfo=ZoneInfo(BERLIN) if is_local else timezone.utc)
+    if isinstance(expected, str):
+        with pytest.raises(InvalidDefinition, match=expected):
+            dag_of(topology(pattern, zone), schedule, start)
+        return
+    said = dag_of(topology(pattern, zone), schedule, start).doc_md.partition("is replaced.")[2]
+    assert all(part in said for part in expected)
+    assert bool(said) is bool(expected)
+
+
+def test_a_start_date_without_a_zone_is_in_airflows_default_one(airflow_home, monkeypatch):
+    import pendulum
+    from airflow import settings
+
+    from reliability_airflow.schedule import timetable_of, zone_of_ticks
+
+    monkeypatch.setattr(settings, "TIMEZONE", pendulum.timezone(BERLIN))
+    timetable = timetable_of("0 2 * * *", datetime(2026, 1, 1))
+    assert zone_of_ticks(timetable) == BERLIN
+
+
+@pytest.mark.parametrize(
+    ("cron", "pattern", "expected"),
+    [
+        # late: the day before, until 6 in the morning; early: the day that is not over yet
+        ("0 6 * * *", "{data_interval_start:%Y-%m-%d}", ["2026-03-28", "2026-03-29"]),
+        ("0 22 * * *", "{data_interval_end:%Y-%m-%d}", ["2026-03-29", "2026-03-30"]),
+        ("0 0 * * *", "{data_interval_start:%Y-%m-%d}", ["2026-03-29", "2026-03-30"]),
+        ("0 0 1 * *", "{data_interval_start:%Y-%m}", ["2026-04", "2026-05"]),
+    ],
+)
+def test_a_schedule_with_an_offset_reads_the_local_date(airflow_home, cron, pattern, expected):
+    """Over the change of the clocks, by the intervals of Airflow's own timetable."""
+    import pendulum
+    from airflow.timetables.base import TimeRestriction
+    from airflow.timetables.interval import CronDataIntervalTimetable
+
+    from reliability.spouts.patterns import for_interval
+
+    first = pendulum.datetime(2026, 3, 28, 6, tz=BERLIN)
+    restriction, found = TimeRestriction(first, None, catchup=True), []
+    last: Any = None
+    for _ in expected:
+        info: Any = CronDataIntervalTimetable(cron, BERLIN).next_dagrun_info(
+            last_automated_data_interval=last, restriction=restriction
+        )
+        last = info.data_interval
+        found.append(for_interval(pattern, Interval(last.start, last.end), BERLIN))
+    assert found == expected
+
+
+# --- which interval a run reads ------------------------------------------------------------------
+
+CLOCKS_CHANGE = Interval.parse("2026-03-29 Europe/Berlin")
+SCHEDULED = Interval.parse("2026-03-30 Europe/Berlin")
+
+
+@pytest.fixture
+def read(airflow_home):
+    """Return the interval that a run reads whose spout has dates in Berlin."""
+    from reliability_airflow.context import interval_to_read
+
+    def of_run(
+        own: Interval | None = None,
+        logical_date: datetime | None = None,
+        conf: dict[str, Any] | None = None,
+        events: tuple[object, ...] = (),
+        key: str | None = None,
+    ) -> Interval | None:
+        run = SimpleNamespace(
+            dag_id="words",
+            run_id="a_run",
+            conf=conf,
+            logical_date=logical_date,
+            data_interval_start=own and own.start,
+            data_interval_end=own and own.end,
+            run_after=datetime(2026, 5, 1, tzinfo=timezone.utc),
+            partition_key=key,
+        )
+        extras = [SimpleNamespace(extra=extra) for extra in events]
+        return interval_to_read(
+            {
+                "dag_run": run,
+                "params": {"interval": ""},
+                "ti": SimpleNamespace(task=SimpleNamespace(scope="")),
+                "triggering_asset_events": {"an asset": extras},
+            },
+            topology(DAILY, BERLIN).spout,
+        )
+
+    return of_run
+
+
+NAMED: dict[str, Any] = {"conf": {"interval": "2026-03-29"}}
+#: a moment between two ticks, as TriggerDagRunOperator gives it
+BETWEEN = SCHEDULED.end + timedelta(hours=7)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(NAMED, id="without a logical date"),
+        pytest.param({**NAMED, "own": SCHEDULED, "logical_date": BETWEEN}, id="between two ticks"),
+        pytest.param({**NAMED, "own": Interval(BETWEEN, BETWEEN)}, id="no schedule"),
+        pytest.param(
+            {**NAMED, "own": CLOCKS_CHANGE, "logical_date": CLOCKS_CHANGE.start}, id="its own"
+        ),
+        pytest.param({"conf": {"interval": str(CLOCKS_CHANGE)}}, id="with its zone"),
+        pytest.param(
+            {"conf": {"interval": "2026-03-28T23/2026-03-29T22 UTC"}}, id="with another zone"
+        ),
+        pytest.param({"events": ({"interval": "2026-03-29"},)}, id="by an asset event"),
+        pytest.param({"events": ({}, *[{"interval": "2026-03-29"}] * 2)}, id="by several"),
+        pytest.param({**NAMED, "events": ({"interval": "2026-04-01"},)}, id="conf before events"),
+        pytest.param({"key": "2026-03-29"}, id="by a partition key"),
+        pytest.param(
+            {"own": CLOCKS_CHANGE, "logical_date": CLOCKS_CHANGE.start}, id="scheduled, not named"
+        ),
+    ],
+)
+def test_a_run_reads_the_interval_that_it_names_otherwise_its_own(read, run):
+    assert read(**run) == CLOCKS_CHANGE
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {},
+        {"own": Interval(BETWEEN, BETWEEN), "logical_date": BETWEEN},  # a moment is no interval
+        {"events": ({"rows": 3},)},
+        {"key": "eu-central"},
+        {"key": "2026-03-29T00:00:00"},  # as CronPartitionTimetable writes it by default
+    ],
+)
+def test_a_run_that_names_no_interval_has_none(read, run):
+    assert read(**run) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ({"conf": {"interval": "March"}}, "interval is 'March'"),
+        ({"conf": {"interval": "2026-03-29 Europe/Paradise"}}, "no time zone 'Europe/Paradise'"),
+        ({"conf": {"interval": "2026-03-29T00:00:00"}}, "must be an interval"),
+        ({"conf": {"interval": 5}}, "interval is 5"),
+        ({"events": ({"interval": None},)}, "interval is None"),
+        (
+            {"events": ({"interval": "2026-03-30"}, {"interval": "2026-03-29"})},
+            "several intervals: 2026-03-29 Europe/Berlin, 2026-03-30 Europe/Berlin",
+        ),
+        ({**NAMED, "own": SCHEDULED, "logical_date": SCHEDULED.start}, "has another one"),
+    ],
+)
+def test_a_run_whose_interval_is_not_clear_is_refused(read, run, why):
+    with pytest.raises(InvalidDefinition) as raised:
+        read(**run)
+    assert why in str(raised.value)
+
+
+def test_a_dry_run_of_a_named_interval_tells_how_to_make_it_real(airflow_home):
+    """A backfill would read the interval of a date."""
+    from reliability_airflow.context import dry_run_notice
+
+    run = SimpleNamespace(dag_id="words", run_id="a", conf={**NAMED["conf"], "dry_run": True})
+    task = SimpleNamespace(task=SimpleNamespace(scope=""))
+    said = dry_run_notice({"dag_run": run, "params": {}, "ti": task})
+    assert said.endswith('airflow dags trigger words --conf \'{"interval": "2026-03-29"}\'')
