@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator
 
 from reliability.core.errors import NOT_ANSWERING, PATIENCE_SECONDS, SOON_MENDED, ReliabilityError
 from reliability.deployment.address import ConnIds, using
+from reliability.deployment.airflow_connections import asking_alone
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
 
@@ -111,7 +112,7 @@ class WaitingOperator(BaseOperator):
         from reliability.transaction.topology.databases import open_ledger
 
         waited_for = SOON_MENDED if briefly else NOT_ANSWERING
-        with mapped_errors(topology, txid), using(self.conn_ids):
+        with mapped_errors(topology, txid), using(self.conn_ids), asking_alone():
             try:
                 with open_ledger(purpose) as connection:
                     yield connection

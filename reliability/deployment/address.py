@@ -2,7 +2,7 @@
 
 The first of these that is there says it, for the ledger and, with its name, for another database:
 
-1. what a driver was given by the task that started it (`driver_addresses`)
+1. what a driver was given by the task that started it (`DriverAddresses`)
 2. `RELIABILITY_DSN`, `RELIABILITY_DSN_<NAME>`: libpq's connection string, without a password
 3. the connection of Airflow that a DAG names (`using`)
 4. the libpq service `reliability`, or of the database's name, in a service file

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from threading import get_ident
 from typing import Any
 
 from reliability.core.errors import (
@@ -40,6 +41,33 @@ def asking_by(loop: asyncio.AbstractEventLoop | None) -> Iterator[None]:
         _LOOP.reset(token)
 
 
+class _Answers:
+    """What Airflow has last told, by the ids of connections, and which thread asks it.
+
+    :ivar asker: the only one that does, in a task; None elsewhere
+    """
+
+    def __init__(self) -> None:
+        self.asker: int | None = None
+        self.last: dict[str, Mapping[str, str]] = {}
+
+
+_answers = _Answers()
+
+
+@contextmanager
+def asking_alone() -> Iterator[None]:
+    """Let the other threads of a task have what this one was last told.
+
+    Before 3.2, two threads of a task that ask Airflow at once get each other's answers.
+    """
+    before, _answers.asker = _answers.asker, get_ident()
+    try:
+        yield
+    finally:
+        _answers.asker = before
+
+
 @dataclass(frozen=True, slots=True)
 class AskAirflow:
     """Asks Airflow for a connection, for each session."""
@@ -52,7 +80,10 @@ class AskAirflow:
         :raises DatabaseConnectionMissing: Airflow does not have it, or cannot be asked
         :raises DsnUnreadable: it is of another type
         """
-        return keywords_of(self.conn_id, _read(self.conn_id))
+        if _answers.asker not in (None, get_ident()) and self.conn_id in _answers.last:
+            return _answers.last[self.conn_id]
+        _answers.last[self.conn_id] = keywords_of(self.conn_id, _read(self.conn_id))
+        return _answers.last[self.conn_id]
 
 
 def keywords_of(conn_id: str, connection: Any) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -205,6 +206,21 @@ def test_a_triggerers_threads_ask_airflow_by_its_event_loop(monkeypatch):
         assert await asyncio.to_thread(poll) == ("c", loop)
 
     asyncio.run(trigger())
+
+
+def test_one_thread_of_a_task_asks_airflow_and_tells_the_others(airflow_has):
+    """In Airflow 3.1 two at once get each other's answers."""
+    airflow_has("c", password=SECRET)
+    with using(ConnIds.of("c", {})), ThreadPoolExecutor(1) as other:
+        ledger = address_of()
+        with airflow_connections.asking_alone():
+            ledger.keywords()
+            airflow_has("c", password="renewed")
+            assert other.submit(ledger.keywords).result()["password"] == SECRET
+            assert ledger.keywords()["password"] == "renewed"
+            assert other.submit(ledger.keywords).result()["password"] == "renewed"
+        airflow_has("c", password="again")
+        assert other.submit(ledger.keywords).result()["password"] == "again"
 
 
 # --- a function of the user's --------------------------------------------------------------------
