@@ -53,6 +53,7 @@ __all__ = [
     "CronDataIntervalTimetable",
     "DeltaDataIntervalTimetable",
     "check_release",
+    "is_test_run",
     "latest_version",
     "part_of",
     "stats",
@@ -76,6 +77,14 @@ def part_of(timetable: object, name: str) -> Any:
     The timetables of before 3.2 hide them.
     """
     return getattr(timetable, name, getattr(timetable, f"_{name}", None))
+
+
+def is_test_run() -> bool:
+    """Say whether `airflow dags test` or `tasks test` runs this task, without a scheduler."""
+    from airflow.sdk.execution_time import task_runner
+
+    supervisor = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    return type(supervisor).__name__ == "InProcessSupervisorComms"
 
 
 def stats() -> Any:

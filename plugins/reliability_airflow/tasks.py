@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import task
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import RunUnsatisfied, SourceNotReady
+from reliability.core.errors import NotInATestRun, RunUnsatisfied, SourceNotReady
 from reliability.core.txids import format_txids
 from reliability_airflow.assets import alias_of
 from reliability_airflow.context import (
@@ -30,11 +30,16 @@ from reliability_airflow.context import (
     interval_to_read,
     is_asked_for,
     is_left_out,
+    mapped_errors,
     run_of,
     task_states,
     txids_to_replay,
 )
-from reliability_airflow.releases import AirflowSkipException
+from reliability_airflow.releases import (
+    AirflowFailException,
+    AirflowSkipException,
+    is_test_run,
+)
 from reliability_airflow.schedule import active_runs_limit, schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TaskEndedTrigger
 from reliability_airflow.waiting import WaitingOperator
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What the ids of runs begin with that `airflow tasks test` makes.
+TEMPORARY_RUN = "__airflow_temporary_run_"
 #: How long a run waits for one of an earlier interval to emit: with its worker slot, and in all.
 EARLIER_SECONDS = 5.0
 EARLIER_PATIENCE = timedelta(minutes=30)
@@ -80,13 +87,15 @@ class EmitOperator(WaitingOperator):
 
         if self.scope and is_left_out(context):
             raise AirflowSkipException("this run is a replay or a dry run of other topologies")
+        with mapped_errors(self.topology.name):
+            _check_run_stays(context["dag_run"].run_id)
         try:
             name = self.topology.name
             with self.ledger(f"{name} emit", name) as connection:
                 interval = interval_to_read(context, self.topology.spout)
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
-                elif self._reads_dates(context, interval):
+                elif self._reads_dates(context, interval) and not is_test_run():
                     self._wait_for_earlier(connection, context)
                 self._emitted = emit(
                     connection,
@@ -101,6 +110,8 @@ class EmitOperator(WaitingOperator):
                 )
                 return self._emitted
         except SourceNotReady as error:
+            if is_test_run():
+                raise AirflowFailException(str(error)) from error
             kwargs = self.carried("source", error)
             self.log.info("%s", error)
             # wait without holding a worker slot and without using a retry
@@ -145,6 +156,14 @@ class EmitOperator(WaitingOperator):
         if any(has_ended(connection, self.topology.name, each) for each in both):
             return None
         return str(before.run_id)
+
+
+def _check_run_stays(run_id: str) -> None:
+    """Check that the run is none that `airflow tasks test` has made for this task alone."""
+    if run_id.startswith(TEMPORARY_RUN):
+        raise NotInATestRun(
+            f"run {run_id} is deleted when this task ends, and nobody would process what it emits"
+        )
 
 
 class CloseOperator(WaitingOperator):

@@ -13,6 +13,7 @@ from reliability.core.errors import NOT_ANSWERING, PATIENCE_SECONDS, SOON_MENDED
 from reliability.deployment.address import ConnIds, using
 from reliability.deployment.airflow_connections import asking_alone
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
+from reliability_airflow.releases import is_test_run
 from reliability_airflow.triggers import LedgerTrigger
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class WaitingOperator(BaseOperator):
                 with open_ledger(purpose) as connection:
                     yield connection
             except waited_for as error:
+                if is_test_run():  # in which a trigger would wait for as long as it takes
+                    raise
                 if isinstance(error, SOON_MENDED):
                     kwargs = self._carried_refusal(error)
                     until = f"for {PATIENCE_SECONDS // 60} minutes at most until that is mended"

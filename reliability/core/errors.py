@@ -611,6 +611,13 @@ class RunUnsatisfied(
     """A txid that the run requested is not done."""
 
 
+class NotInATestRun(
+    Terminal,
+    remedy="let the scheduler run the DAG, or use `reliability run`, which needs no Airflow.",
+):
+    """`airflow dags test` and `airflow tasks test` run one task after another, none beside it."""
+
+
 class SuccessNotDone(
     Terminal,
     remedy="{resume_runs} shows what to clear, and clears it with --yes; if txids are not wanted, "

@@ -42,11 +42,16 @@ BY_HAND: dict[str, dict[str, int]] = {
     "retried": {"retries": 99},
     "blocked": {"retries": 1, "max_active_runs": 16},
     "crowded": {"retries": 1, "max_active_runs": 2},
+    "tested": {"retries": 0},
+    "tested_red": {"retries": 0},
 }
 #: That which is a group in a DAG of other tasks too (grouped_dags.py).
 GROUPED = ("grouped",)
 #: Those whose DAG changes: its test writes it.
-CHANGING = ("reshaped", "between", "joined", "lowered", "raised")
+CHANGING = (
+    *("reshaped", "between", "joined", "lowered", "raised"),
+    *("fail_fast", "run_timeout", "task_timeout"),
+)
 #: Their schedules are in schedule_dags.py: the folders of files, and the time zone of their dates.
 BERLIN, ARRIVED = "Europe/Berlin", "words_arrived"
 SCHEDULED: dict[str, tuple[str, str]] = {
@@ -124,7 +129,7 @@ def dag(
     start, end = (datetime(2026, *day, tzinfo=timezone.utc) for day in (first, last))
     if retries is not None:
         retried = {"retries": retries, "retry_delay": timedelta(seconds=1)}
-        arguments["default_args"] = retried
+        arguments["default_args"] = {**arguments.get("default_args", {}), **retried}
     return topology_dag(
         topology,
         schedule=schedule,

@@ -1,0 +1,85 @@
+"""Tasks of `airflow dags test`, which runs one after another: none waits for what comes later."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from reliability.transaction.topology.lifecycle import pause
+from tests.support.commit_task import CommitTask, shop_with_two_txids
+from tests.support.fix_postgres import execute
+
+ONE_AT_ONCE = "UPDATE reliability.topology SET max_spout_pending = 1, max_replay_pending = 1"
+
+
+@pytest.fixture
+def shop(airflow_home, connection, monkeypatch):
+    shop = shop_with_two_txids(connection, monkeypatch)
+    execute(connection, ONE_AT_ONCE)
+    return shop
+
+
+@pytest.fixture
+def task(shop, monkeypatch):
+    """The task that commits a txid, as a test run of Airflow's has it."""
+    for module in ("operators", "waiting", "tasks"):
+        monkeypatch.setattr(f"reliability_airflow.{module}.is_test_run", lambda: True)
+    return CommitTask(shop, monkeypatch)
+
+
+def statuses(shop):
+    asked = "SELECT txid || ':' || attempt_id, status FROM reliability.attempt ORDER BY 1"
+    return dict(shop.ask(asked))
+
+
+def test_a_task_whose_turn_comes_later_commits_what_is_before_it(shop, task):
+    """It waited for tasks that Airflow starts after it."""
+    task.run(2)
+    assert statuses(shop) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+    task.run(1)
+    assert statuses(shop) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+    # replays, which have a limit of their own
+    task.run(1, max_tries=5)
+    task.run(2, max_tries=5)
+    assert statuses(shop)["2:1"] == "COMMITTED"
+
+
+def test_a_task_says_that_it_would_wait_for_what_nobody_does(shop, task):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    for table in ("transaction", "request"):
+        another = f"UPDATE reliability.{table} SET run_id = 'another' WHERE txid = 1"
+        execute(shop.connection, another)
+    with pytest.raises(AirflowFailException, match=r"\[NOT_IN_A_TEST_RUN\] txid 2: it would wait"):
+        task.run(2)
+    pause(shop.connection, "shop", "a move")
+    with pytest.raises(AirflowFailException, match="it would wait"):
+        task.run(2)
+
+
+def test_a_failure_of_what_is_before_it_is_the_tasks(shop, task):
+    from reliability.core.errors import AttemptIncomplete
+
+    task.fails = True
+    with pytest.raises(AttemptIncomplete, match="txid 1"):
+        task.run(2)
+
+
+def test_a_ledger_that_is_away_is_not_waited_for(task, monkeypatch):
+    from reliability.core.errors import LedgerUnavailable
+
+    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1 user=nobody dbname=nothing")
+    with pytest.raises(LedgerUnavailable):
+        task.run(1)
+
+
+def test_an_emission_of_a_run_that_is_deleted_is_refused(shop, task):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from reliability_airflow.tasks import EmitOperator
+
+    emit = EmitOperator(task_id="emit", topology=shop.topology)
+    run = SimpleNamespace(run_id="__airflow_temporary_run_2026-01-01__", conf=None)
+    with pytest.raises(AirflowFailException, match="NOT_IN_A_TEST_RUN"):
+        emit.execute({"dag_run": run})
