@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -168,15 +171,24 @@ def configured(database: str) -> tuple[str, str] | None:
 
     :raises InvalidDefinition: the configuration cannot be read
     """
-    if (conn_id := named_conn_id(database)) or not find_spec("airflow"):
+    if (conn_id := named_conn_id(database)) or not is_set_up():
         option = "database_conn_ids" if database else "ledger_conn_id"
         return (conn_id, f"[{SECTION}] {option} names it") if conn_id else None
     return (DEFAULT, "the default") if not database and _exists(DEFAULT) else None
 
 
+def is_set_up() -> bool:
+    """Say whether this process can ask Airflow; asked in vain, it would set up one here."""
+    if "airflow" in sys.modules:
+        return True
+    config = Path.home() / "airflow" / "airflow.cfg"
+    is_meant = any(name.startswith("AIRFLOW") for name in os.environ) or config.is_file()
+    return is_meant and find_spec("airflow") is not None
+
+
 def named_conn_id(database: str) -> str:
     """Return the id that Airflow's configuration names for a database; empty if it names none."""
-    if not find_spec("airflow"):
+    if not is_set_up():
         return ""
     return configured_databases().get(database, "") if database else _option("ledger_conn_id")
 

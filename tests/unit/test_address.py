@@ -41,6 +41,7 @@ def nowhere(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith(("RELIABILITY", "PG"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setattr(airflow_connections, "_option", lambda name: "")
     monkeypatch.setattr(airflow_connections, "_found", lambda conn_id: connections()[conn_id])
 
@@ -123,6 +124,19 @@ def test_who_says_where_the_ledger_is_comes_in_an_order(monkeypatch, tmp_path, a
     assert address_of() == DatabaseAddress(
         dsn="service=reliability", origin="libpq's service reliability"
     )
+
+
+def test_a_host_without_an_airflow_gets_none(monkeypatch, tmp_path):
+    """To import it writes a configuration and a database into the home folder."""
+    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delitem(sys.modules, "airflow", raising=False)
+    monkeypatch.setattr(airflow_connections, "_option", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert address_of().dsn == "service=reliability"
+    assert address_of("mart").dsn == "service=mart"
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    assert airflow_connections.is_set_up()
 
 
 def test_another_database_has_a_connection_by_its_name(monkeypatch, tmp_path, airflow_has):

@@ -23,6 +23,12 @@ GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
 SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
 
 
+@pytest.fixture(autouse=True)
+def told_where_the_ledger_is(monkeypatch):
+    """Let a driver be told no address: its environment says it."""
+    monkeypatch.setenv("RELIABILITY_DSN", "service=reliability")
+
+
 def program(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\n")
