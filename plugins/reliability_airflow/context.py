@@ -15,6 +15,7 @@ from reliability.core.spout import Interval
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, parse_txids, with_noun
 from reliability_airflow.releases import AirflowFailException
+from reliability_airflow.schedule import has_ticks
 
 DRY_RUN = "dry_run"
 REFREEZE = "refreeze"
@@ -195,7 +196,9 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
         return None
     interval = Interval(dag_run.data_interval_start, dag_run.data_interval_end)
-    _check_place(dag_run, interval, txids_to_replay(context))
+    dag = getattr(context["ti"].task, "dag", None)
+    if dag is None or has_ticks(dag.timetable):
+        _check_place(dag_run, interval, txids_to_replay(context))
     return interval
 
 

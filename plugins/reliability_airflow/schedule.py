@@ -164,6 +164,11 @@ def notices_of(topology: Topology, dag: DAG) -> list[str]:
     return [_NO_BACKFILL] if _kind_of(timetable) in _NOT_PERIODIC else []
 
 
+def has_ticks(timetable: Any) -> bool:
+    """Say whether Airflow makes runs of it by the clock, for whose dates no other run may stand."""
+    return _kind_of(timetable) not in _WITHOUT_TICKS
+
+
 def _kind_of(timetable: Any) -> str:
     """Return the name of a timetable's class; empty for one that is not Airflow's."""
     kind = type(timetable)

@@ -102,9 +102,13 @@ SELECT max(interval_end), NULL, clock_timestamp() FROM tried
 -- try of all. An interval that overlapped others is done when others cover all of it.
 SELECT dag_id, run_id, interval_start, interval_end, interval_zone, status, began_at, failing_since,
        reason_code, reason, clock_timestamp() AS now
-  FROM (SELECT DISTINCT ON (interval_start, interval_end) e.*
-          FROM reliability.emission e WHERE topology = %(topology)s
-         ORDER BY interval_start, interval_end, began_at DESC) AS last_try
+  FROM ((SELECT DISTINCT ON (interval_start, interval_end) e.*
+           FROM reliability.emission e WHERE topology = %(topology)s AND interval_start IS NOT NULL
+          ORDER BY interval_start, interval_end, began_at DESC)
+         UNION ALL
+        (SELECT e.* FROM reliability.emission e
+          WHERE topology = %(topology)s AND interval_start IS NULL
+          ORDER BY began_at DESC LIMIT 1)) AS last_try
  WHERE status <> 'EMITTED'
    AND (interval_start IS NULL OR interval_start = interval_end
         OR NOT coalesce((

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Topology
-from reliability.core.errors import InvalidDefinition
+from reliability.core.errors import InvalidDefinition, LogicalDateTaken
 from reliability.core.spout import Interval
 
 DAILY, BERLIN, LOCAL = "d/{data_interval_start:%Y-%m-%d}/*", "Europe/Berlin", "in Europe/Berlin"
@@ -256,6 +256,7 @@ def read(airflow_home):
         conf: dict[str, Any] | None = None,
         events: tuple[object, ...] = (),
         key: str | None = None,
+        schedule: object = "@daily",
     ) -> Interval | None:
         run = SimpleNamespace(
             dag_id="words",
@@ -272,13 +273,19 @@ def read(airflow_home):
             {
                 "dag_run": run,
                 "params": {"interval": ""},
-                "ti": SimpleNamespace(task=SimpleNamespace(scope="")),
+                "ti": SimpleNamespace(task=SimpleNamespace(scope="", dag=_dag(schedule))),
                 "triggering_asset_events": {"an asset": extras},
             },
             topology(DAILY, BERLIN).spout,
         )
 
     return of_run
+
+
+def _dag(schedule: Any) -> Any:
+    from airflow.sdk import DAG
+
+    return DAG("words", schedule=schedule, start_date=START)
 
 
 NAMED: dict[str, Any] = {"conf": {"interval": "2026-03-29"}}
@@ -345,6 +352,15 @@ def test_a_run_whose_interval_is_not_clear_is_refused(read, run, why):
     with pytest.raises(InvalidDefinition) as raised:
         read(**run)
     assert why in str(raised.value)
+
+
+@pytest.mark.parametrize("own", [CLOCKS_CHANGE, Interval(SCHEDULED.start, BETWEEN)])
+def test_where_no_schedule_makes_runs_any_logical_date_is_free(read, own):
+    """By REST, with `data_interval_start` and `data_interval_end`."""
+    for logical_date in (own.start, own.end):
+        assert read(own=own, logical_date=logical_date, schedule=None) == own
+    with pytest.raises(LogicalDateTaken):
+        read(own=own, logical_date=own.end)
 
 
 def test_a_dry_run_of_a_named_interval_tells_how_to_make_it_real(airflow_home):

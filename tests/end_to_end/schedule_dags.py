@@ -18,6 +18,9 @@ local_start = datetime(2026, 3, 30, tzinfo=ZoneInfo(BERLIN))
 common: dict[str, Any] = {"start_date": local_start, "conn_id": "stand_in"}
 local = topology_dag(TOPOLOGIES["local"], schedule="@daily", end_date=local_start, **common)
 by_asset = topology_dag(TOPOLOGIES["by_asset"], schedule=Asset(ARRIVED), **common)
+continuous = topology_dag(
+    TOPOLOGIES["continuous"], schedule="@continuous", default_args={"retries": 0}, **common
+)
 triggered = topology_dag(TOPOLOGIES["triggered"], schedule=None, **common)
 
 with DAG("triggers_words", schedule=None) as triggers:

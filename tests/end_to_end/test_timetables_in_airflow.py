@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.dates import Dag, Dates, story
-from tests.end_to_end.words import ARRIVED
+from tests.end_to_end.dates import Dag, Dates, story, wait_for
+from tests.end_to_end.words import ARRIVED, BROKEN
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -45,6 +45,14 @@ def arrive(dag: Dag) -> None:
     dag.api.post("/api/v2/assets/events", {"asset_id": asset["id"], "extra": {}})
 
 
+def continuous(dates: Dates) -> Dag:
+    """A batch that fails; each run after it would wait for it."""
+    dag = dates.dag("words_continuous")
+    dag.deliver("one", BROKEN)
+    dag.unpause()
+    return dag
+
+
 def triggered(dates: Dates) -> Dag:
     """A DAG that triggers another one for a day, and a run by hand that names none."""
     dag, triggers = dates.dag("words_triggered"), dates.dag("triggers_words")
@@ -76,6 +84,23 @@ def test_an_asset_event_runs_a_topology_that_emits_what_is_new(dag):
     assert dag.states(2) == ["success", "success"]
     assert {run["run_type"] for run in dag.runs().values()} == {"asset_triggered"}
     assert dag.counted() == {"dog": 1, "man": 2}
+
+
+@pytest.mark.slow
+@story(continuous)
+def test_a_continuous_run_takes_over_what_a_failed_one_has_left(dag):
+    """E2: Airflow makes one run at a time, so a cleared one would wait behind the next."""
+    wait_for(lambda: dag.states_now().count("failed") >= 2, "two runs that fail")
+    assert len(dag.txids()) == 1
+    assert len(dag.attempts()) >= 2  # of the later run, too
+    dag.read_as(broken="man")
+    dag.deliver("two", "dog")
+    wait_for(lambda: dag.counted() == {"dog": 1, "man": 1}, "a run that does both")
+    wait_for(lambda: dag.states_now().count("success") >= 2, "a run with nothing to do")
+    dag.pause()
+    done = [txid for txid, _, _, status in dag.requests() if status == "SATISFIED"]
+    assert done == [1, 2]
+    assert dag.commits()[-1] == "2:0"
 
 
 @story(triggered)

@@ -57,6 +57,7 @@ BERLIN, ARRIVED = "Europe/Berlin", "words_arrived"
 SCHEDULED: dict[str, tuple[str, str]] = {
     "local": (A_DAY, BERLIN),
     "by_asset": ("*", ""),
+    "continuous": ("*", ""),
     "triggered": (A_DAY, BERLIN),
 }
 
