@@ -469,6 +469,24 @@ def test_a_task_waits_for_credentials_that_are_renewed(dsn, renew_password, wait
     assert waiting_task.resume({}, {}, **left.kwargs) == "it answers"
 
 
+def test_a_task_waits_for_a_connection_that_airflow_does_not_tell(airflow_home, monkeypatch):
+    """S5: a secrets backend that is away looks like a connection that is not there."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from reliability_airflow.waiting import WaitingOperator
+
+    monkeypatch.delenv("RELIABILITY_DSN", raising=False)
+    named: dict[str, Any] = {"ledger_conn_id": "kept", "database_conn_ids": {"mart": "kept_mart"}}
+    task: Any = WaitingOperator(task_id="any", **named)
+    task.execute = lambda _: ask_ledger(task)
+    left = leaves(ask_ledger, task)
+    assert left.trigger.serialize()[1] == named
+    assert set(left.kwargs) == {"refusal"}
+    since = datetime.now(timezone.utc) - timedelta(seconds=PATIENCE_SECONDS + 1)
+    with pytest.raises(AirflowFailException, match=r"DATABASE_CONNECTION_MISSING.*kept"):
+        task.resume({}, {}, refusal=since.isoformat())
+
+
 def test_a_login_that_is_refused_again_after_hours_of_work_is_waited_for_anew(
     dsn, renew_password, waiting_task
 ):
