@@ -29,10 +29,11 @@ from reliability.deployment.address import (
 )
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.driver_environment import find_spark_submit
-from reliability.spark.launch import SparkSubmit, run_with_log
+from reliability.spark.launch import SparkSubmit, WarmEngine, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
 from reliability.spark.submission import Submission
+from spark_apps import global_count
 from tests.support import elsewhere
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import ROOT, database_of, rows, run_as_admin
@@ -344,3 +345,22 @@ def test_executors_in_processes_of_their_own_get_the_credentials_from_their_driv
     logged = "".join(p.read_text() for p in events.rglob("*") if p.is_file())
     assert "elsewhere" in logged
     assert FIRST not in logged
+
+
+@pytest.mark.slow
+def test_a_step_in_a_warm_engine_reads_the_file_of_its_own_task(
+    engine, airflow_knows, server, connection, monkeypatch
+):
+    """The engine, its environment and its Python workers have nothing of it."""
+    monkeypatch.delenv("RELIABILITY_DSN")
+    shop = pipeline_of(global_count.topology, connection)
+    assert shop.emit(None) == [1, 2, 3]
+    grant = shop.begin(1)
+    submission = Submission(module=global_count.__name__, grant=grant, step=THE_STEP)
+    with using(ConnIds.of("kept", {})):
+        run_with_log(WarmEngine(code=[str(ROOT)]), submission, lambda: True)
+    shop.seal(grant)
+    shop.runner.commit(1)
+    assert rows(connection, "SELECT words FROM global_count") == [(9,)]
+    told = [process.environ() for process in (engine.process, *engine.workers())]
+    assert not any(ADDRESSES in variables for variables in told)
