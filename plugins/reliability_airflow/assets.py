@@ -54,12 +54,17 @@ def changes_of(
 ) -> dict[str, dict[str, Any]]:
     """Return what the attempt that a run got for a txid changed, by state, as plain data.
 
+    The interval is named as a run of another topology that is scheduled on the asset reads it.
+
     :return: without the states that a replay left as they were; empty if nothing of it counts: it
         is parked or skipped, or rolled back since
     """
     from reliability.core.attempt import TransactionAttempt
     from reliability.core.coordinator import AttemptStatus
+    from reliability.core.periods import UTC
     from reliability.transaction.inspect.attempt_report import attempt_report
+    from reliability.transaction.process.begin import interval
+    from reliability_airflow.context import INTERVAL
 
     key = {"topology": topology, "txid": txid}
     row = connection.first("attempt_of_run", **key, dag_id=run.dag_id, run_id=run.run_id)
@@ -68,6 +73,9 @@ def changes_of(
     report = attempt_report(connection, topology, TransactionAttempt(txid, row["attempt_id"]))
     if report.status is not AttemptStatus.COMMITTED or report.verdict is not None:
         return {}
+    read = interval(connection, topology, txid)
+    # With its time zone: another topology has its own for what names none.
+    named = {INTERVAL: f"{read} UTC" if read.zone == UTC else str(read)} if read else {}
     differences = {difference.state: difference for difference in report.differences}
     changes: dict[str, dict[str, Any]] = {}
     for state in report.states:
@@ -76,6 +84,7 @@ def changes_of(
             continue
         changes[state.state] = {
             **key,
+            **named,
             "attempt": str(report.attempt),
             "commit_number": report.commit_number,
             "rows": state.staged_rows,

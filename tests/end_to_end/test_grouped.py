@@ -79,4 +79,5 @@ def test_a_topology_is_a_group_of_a_dag_and_its_commits_start_another_one(dates,
         (3, "3:2", 1),
     ]
     assert [one["difference"] for one in told[:3]] == [None] * 3
+    assert [one["interval"] for one in told] == ["2026-01-01 UTC"] * 2 + ["2026-01-02 UTC"] * 2
     assert told[3]["difference"]["rows_added"] == told[3]["difference"]["rows_removed"] == 1
