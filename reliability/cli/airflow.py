@@ -19,7 +19,7 @@ from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.txids import format_txids
-from reliability.transaction.own_run import DAG_ID
+from reliability.transaction.emit.requests import DAG_ID
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow

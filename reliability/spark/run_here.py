@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition, NotPossible
+from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
 from reliability.deployment.address import address_of
@@ -53,7 +54,8 @@ def run(
 
     What has committed of the interval is replayed. Progress is printed on stderr.
 
-    :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in UTC; None
+    :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in the
+        time zone of the spout's dates if it names none; None
         for a spout that does not read by interval
     :param spark: process in this session, one step after another, with its settings that affect
         values set as on every host; by default each step is a spark-submit on this host, or a step
@@ -65,7 +67,7 @@ def run(
     :raises ReliabilityError: something is not done
     """
     if isinstance(interval, str):
-        interval = Interval.parse(interval)
+        interval = Interval.parse(interval, topology.spout.time_zone or UTC)
     check_interval(topology, interval)
     run_step = in_session(spark, topology) if spark else by_submit(topology, master, conf or {})
     with open_ledger(f"{topology.name} run") as connection:

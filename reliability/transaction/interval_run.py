@@ -16,10 +16,10 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.emission import emit
-from reliability.transaction.emit.requests import contact, contact_in, settle
+from reliability.transaction.emit.requests import DAG_ID, contact, contact_in, settle
 from reliability.transaction.inspect.attempt_report import attempt_report
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.own_run import DAG_ID, OwnRun, PollingExecutor, RunStep, contact_of
+from reliability.transaction.own_run import OwnRun, PollingExecutor, RunStep, contact_of
 from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.run import run_transaction
 

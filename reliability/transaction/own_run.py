@@ -20,14 +20,12 @@ from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
-from reliability.transaction.emit.requests import Run, TaskContact, close
+from reliability.transaction.emit.requests import DAG_ID, Run, TaskContact, close
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import is_wanted
 from reliability.transaction.process.begin import TransactionTask
 
 logger = logging.getLogger(__name__)
-#: the DAG that such runs name in the ledger
-DAG_ID = "cli"
 POLL_INTERVAL_SECONDS = 0.5
 SWEEP_INTERVAL_SECONDS = 10.0
 

@@ -1107,7 +1107,7 @@ def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_
 def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfill():
     march = month(2026, 3)
     row = {"txid": 7, "interval_start": march.start, "interval_end": march.end}
-    found = to_make_again(row, "shop", "scheduled__2026-04-01")
+    found = to_make_again(row, "shop", "shop", "scheduled__2026-04-01")
     assert str(found.interval) == "2026-03"
     assert found.next_step == (
         "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
@@ -1115,7 +1115,7 @@ def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfil
     )
     # a schedule without ticks makes no backfill
     named = {**row, "interval_zone": "Asia/Tokyo", "is_named": True}
-    assert to_make_again(named, "shop", "manual__2026-04-01").next_step == (
+    assert to_make_again(named, "shop", "shop", "manual__2026-04-01").next_step == (
         "airflow dags trigger shop --conf "
         '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\''
     )

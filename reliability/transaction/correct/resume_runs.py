@@ -15,6 +15,7 @@ from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
+from reliability.transaction.emit.requests import DAG_ID
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow, DagRun, TaskInstance
@@ -89,8 +90,13 @@ def runs_to_resume(
     lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
     for row in connection.all("dags_of_topology", topology=topology):
         dag_id = row["dag_id"]
+        if dag_id == DAG_ID:
+            with connection.transaction(reads_only=True) as tx:
+                own = undone_of_dag(tx, topology, dag_id)
+            lost |= {txid: (dag_id, row["run_id"]) for row in own for txid in row["undone"]}
+            continue
         runs_of_dag = api.runs(dag_id)
-        if runs_of_dag is None:  # of the command line's own replays, for one
+        if runs_of_dag is None:
             continue
         runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
@@ -108,11 +114,14 @@ def runs_to_resume(
     without_run = sorted(lost.keys() - asked)
     for row in connection.all("emitted_txids", topology=topology, txids=without_run):
         if not row["has_committed"]:
-            yield to_make_again(row, *lost[row["txid"]])
+            yield to_make_again(row, topology, *lost[row["txid"]])
 
 
-def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
-    """Return a txid that blocks and whose run was deleted: a new run of its interval does it."""
+def to_make_again(row: Row, topology: str, dag_id: str, run_id: str) -> RunToResume:
+    """Return a txid that blocks and whose run was deleted: a new run of its interval does it.
+
+    Airflow has never had the run of a `reliability run`: another one takes its txids up.
+    """
     interval = interval_of(row)
     next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
     if interval is not None and row.get("is_named"):
@@ -124,13 +133,17 @@ def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
             f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
             "--reprocess-behavior completed"
         )
+    because = "Airflow no longer has the run"
+    if dag_id == DAG_ID:
+        named = f" --interval '{interval}'" if interval is not None else ""
+        next_step, because = f"reliability run {topology}{named}", "it was no run of Airflow"
     return RunToResume(
         dag_id=dag_id,
         run_id=run_id,
         interval=interval,
         txids=(row["txid"],),
         tasks=None,
-        because="Airflow no longer has the run",
+        because=because,
         next_step=next_step,
     )
 
