@@ -30,14 +30,14 @@ SELECT row_number() OVER () AS _number,
        found.*
 FROM
   (SELECT coalesce(new."customer", old."customer") AS "customer",
-          "old"."orders" AS "old orders",
-          "new"."orders" AS "new orders",
-          "old"."revenue" AS "old revenue",
-          "new"."revenue" AS "new revenue",
-          "old"."_revenue_count" AS "old _revenue_count",
-          "new"."_revenue_count" AS "new _revenue_count",
-          "old"."_rows" AS "old _rows",
-          "new"."_rows" AS "new _rows"
+          "old"."orders" AS " old orders",
+          "new"."orders" AS " new orders",
+          "old"."revenue" AS " old revenue",
+          "new"."revenue" AS " new revenue",
+          "old"."_revenue_count" AS " old _revenue_count",
+          "new"."_revenue_count" AS " new _revenue_count",
+          "old"."_rows" AS " old _rows",
+          "new"."_rows" AS " new _rows"
    FROM
      (SELECT "customer",
              CAST(sum("staged"."orders") AS bigint) AS "orders",
@@ -79,9 +79,9 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "touched"."customer",
-       target._txid IS NOT NULL AS "was there",
-                                   "target"."orders" AS "before orders",
-                                   "target"."revenue" AS "before revenue"
+       target._txid IS NOT NULL AS " was there",
+                                   "target"."orders" AS " before orders",
+                                   "target"."revenue" AS " before revenue"
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
@@ -94,14 +94,14 @@ TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
 SELECT "collected"."customer",
-       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("collected"."old orders", 0) + coalesce("collected"."new orders", 0) AS bigint) AS "orders",
+       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("collected"." old orders", 0) + coalesce("collected"." new orders", 0) AS bigint) AS "orders",
        CASE
-           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"."old _revenue_count", 0) + coalesce("collected"."new _revenue_count", 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("collected"."old revenue", 0) + coalesce("collected"."new revenue", 0) AS numeric(14, 2))
+           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"." old _revenue_count", 0) + coalesce("collected"." new _revenue_count", 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("collected"." old revenue", 0) + coalesce("collected"." new revenue", 0) AS numeric(14, 2))
        END AS "revenue",
-       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"."old _revenue_count", 0) + coalesce("collected"."new _revenue_count", 0) AS bigint) AS "_revenue_count",
-       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("collected"."old _rows", 0) + coalesce("collected"."new _rows", 0) AS bigint) AS "_rows",
+       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"." old _revenue_count", 0) + coalesce("collected"." new _revenue_count", 0) AS bigint) AS "_revenue_count",
+       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("collected"." old _rows", 0) + coalesce("collected"." new _rows", 0) AS bigint) AS "_rows",
        CASE
-           WHEN coalesce("collected"."new _rows", 0) > 0 THEN greatest(target._txid, %(txid)s)
+           WHEN coalesce("collected"." new _rows", 0) > 0 THEN greatest(target._txid, %(txid)s)
            WHEN target._txid > %(txid)s THEN target._txid
            ELSE
                   (SELECT max(kept._txid)
@@ -128,12 +128,7 @@ WHERE ("target"."customer" = "swapped"."customer"
            AND "swapped"."customer" IS NULL))
   AND coalesce(swapped._rows, 0) = 0;
 
-INSERT INTO "public"."revenue" ("customer",
-                                "orders",
-                                "revenue",
-                                "_revenue_count",
-                                "_rows",
-                                _txid)
+INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
 SELECT "customer",
        "orders",
        "revenue",
@@ -154,17 +149,17 @@ DROP TABLE "pg_temp"."swapped",
            "pg_temp"."collected";
 
 SELECT count(*) FILTER (
-                        WHERE NOT "was there"
+                        WHERE NOT " was there"
                           AND (target._txid IS NOT NULL)) AS rows_added,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND (target._txid IS NOT NULL)
-                          AND ROW("before orders", "before revenue") IS DISTINCT
+                          AND ROW(" before orders", " before revenue") IS DISTINCT
                           FROM ROW("target"."orders", "target"."revenue")) AS rows_changed,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
-       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum("before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum("before revenue"), 0), 0)::text)) AS moved
+       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
 LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
                                            OR ("reached"."customer" IS NULL

@@ -49,22 +49,22 @@ SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
 WITH differing AS MATERIALIZED
-  (SELECT expected."is there" IS NOT NULL AS is_expected,
-                                             found."is there" IS NOT NULL AS is_found,
-                                                                             coalesce(expected."customer", found."customer") AS "key customer",
-                                                                             "expected"."orders" AS "expected orders",
-                                                                             "found"."orders" AS "found orders",
-                                                                             "expected"."revenue" AS "expected revenue",
-                                                                             "found"."revenue" AS "found revenue",
-                                                                             "expected"."_revenue_count" AS "expected _revenue_count",
-                                                                             "found"."_revenue_count" AS "found _revenue_count",
-                                                                             "expected"."_rows" AS "expected _rows",
-                                                                             "found"."_rows" AS "found _rows",
-                                                                             "expected"."_txid" AS "expected _txid",
-                                                                             "found"."_txid" AS "found _txid"
+  (SELECT expected." is there" IS NOT NULL AS is_expected,
+                                              found." is there" IS NOT NULL AS is_found,
+                                                                               coalesce(expected."customer", found."customer") AS " key customer",
+                                                                               "expected"."orders" AS " expected orders",
+                                                                               "found"."orders" AS " found orders",
+                                                                               "expected"."revenue" AS " expected revenue",
+                                                                               "found"."revenue" AS " found revenue",
+                                                                               "expected"."_revenue_count" AS " expected _revenue_count",
+                                                                               "found"."_revenue_count" AS " found _revenue_count",
+                                                                               "expected"."_rows" AS " expected _rows",
+                                                                               "found"."_rows" AS " found _rows",
+                                                                               "expected"."_txid" AS " expected _txid",
+                                                                               "found"."_txid" AS " found _txid"
    FROM
      (SELECT *,
-             true AS "is there"
+             true AS " is there"
       FROM
         (SELECT "customer",
                 CAST(sum("kept"."orders") AS numeric) AS "orders",
@@ -91,15 +91,15 @@ WITH differing AS MATERIALIZED
          GROUP BY "customer") AS folded) AS expected
    FULL JOIN
      (SELECT *,
-             true AS "is there"
+             true AS " is there"
       FROM
         (SELECT target.*
          FROM "pg_temp"."collected" AS collected
          JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
                                                OR ("collected"."customer" IS NULL
                                                    AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
-   WHERE expected."is there" IS NULL
-     OR found."is there" IS NULL
+   WHERE expected." is there" IS NULL
+     OR found." is there" IS NULL
      OR ROW("expected"."orders", "expected"."revenue", "expected"."_revenue_count", "expected"."_rows", "expected"."_txid") IS DISTINCT
      FROM ROW("found"."orders", "found"."revenue", "found"."_revenue_count", "found"."_rows", "found"."_txid"))
 SELECT counted.*,
@@ -116,7 +116,7 @@ FROM
 LEFT JOIN
   (SELECT *
    FROM differing
-   ORDER BY "key customer"
+   ORDER BY " key customer"
    LIMIT %(most)s) AS shown ON true;
 
 CREATE
@@ -124,9 +124,9 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "touched"."customer",
-       target._txid IS NOT NULL AS "was there",
-                                   "target"."orders" AS "before orders",
-                                   "target"."revenue" AS "before revenue"
+       target._txid IS NOT NULL AS " was there",
+                                   "target"."orders" AS " before orders",
+                                   "target"."revenue" AS " before revenue"
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
@@ -172,12 +172,7 @@ WHERE ("target"."customer" = "swapped"."customer"
            AND "swapped"."customer" IS NULL))
   AND coalesce(swapped._rows, 0) = 0;
 
-INSERT INTO "public"."revenue" ("customer",
-                                "orders",
-                                "revenue",
-                                "_revenue_count",
-                                "_rows",
-                                _txid)
+INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
 SELECT "customer",
        "orders",
        "revenue",
@@ -198,17 +193,17 @@ DROP TABLE "pg_temp"."swapped",
            "pg_temp"."collected";
 
 SELECT count(*) FILTER (
-                        WHERE NOT "was there"
+                        WHERE NOT " was there"
                           AND (target._txid IS NOT NULL)) AS rows_added,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND (target._txid IS NOT NULL)
-                          AND ROW("before orders", "before revenue") IS DISTINCT
+                          AND ROW(" before orders", " before revenue") IS DISTINCT
                           FROM ROW("target"."orders", "target"."revenue")) AS rows_changed,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
-       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum("before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum("before revenue"), 0), 0)::text)) AS moved
+       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
 LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
                                            OR ("reached"."customer" IS NULL

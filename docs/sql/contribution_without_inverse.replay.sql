@@ -81,28 +81,28 @@ SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
 WITH differing AS MATERIALIZED
-  (SELECT expected."is there" IS NOT NULL AS is_expected,
-                                             found."is there" IS NOT NULL AS is_found,
-                                                                             coalesce(expected."customer", found."customer") AS "key customer",
-                                                                             "expected"."dearest" AS "expected dearest",
-                                                                             "found"."dearest" AS "found dearest",
-                                                                             "expected"."_mean_sum" AS "expected _mean_sum",
-                                                                             "found"."_mean_sum" AS "found _mean_sum",
-                                                                             "expected"."_mean_count" AS "expected _mean_count",
-                                                                             "found"."_mean_count" AS "found _mean_count",
-                                                                             "expected"."status" AS "expected status",
-                                                                             "found"."status" AS "found status",
-                                                                             "expected"."_status_by_1" AS "expected _status_by_1",
-                                                                             "found"."_status_by_1" AS "found _status_by_1",
-                                                                             "expected"."_status_tuple" AS "expected _status_tuple",
-                                                                             "found"."_status_tuple" AS "found _status_tuple",
-                                                                             "expected"."_rows" AS "expected _rows",
-                                                                             "found"."_rows" AS "found _rows",
-                                                                             "expected"."_txid" AS "expected _txid",
-                                                                             "found"."_txid" AS "found _txid"
+  (SELECT expected." is there" IS NOT NULL AS is_expected,
+                                              found." is there" IS NOT NULL AS is_found,
+                                                                               coalesce(expected."customer", found."customer") AS " key customer",
+                                                                               "expected"."dearest" AS " expected dearest",
+                                                                               "found"."dearest" AS " found dearest",
+                                                                               "expected"."_mean_sum" AS " expected _mean_sum",
+                                                                               "found"."_mean_sum" AS " found _mean_sum",
+                                                                               "expected"."_mean_count" AS " expected _mean_count",
+                                                                               "found"."_mean_count" AS " found _mean_count",
+                                                                               "expected"."status" AS " expected status",
+                                                                               "found"."status" AS " found status",
+                                                                               "expected"."_status_by_1" AS " expected _status_by_1",
+                                                                               "found"."_status_by_1" AS " found _status_by_1",
+                                                                               "expected"."_status_tuple" AS " expected _status_tuple",
+                                                                               "found"."_status_tuple" AS " found _status_tuple",
+                                                                               "expected"."_rows" AS " expected _rows",
+                                                                               "found"."_rows" AS " found _rows",
+                                                                               "expected"."_txid" AS " expected _txid",
+                                                                               "found"."_txid" AS " found _txid"
    FROM
      (SELECT *,
-             true AS "is there"
+             true AS " is there"
       FROM
         (SELECT DISTINCT ON ("customer") "customer",
                             CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
@@ -134,15 +134,15 @@ WITH differing AS MATERIALIZED
                    OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")) AS folded) AS expected
    FULL JOIN
      (SELECT *,
-             true AS "is there"
+             true AS " is there"
       FROM
         (SELECT target.*
          FROM "pg_temp"."collected" AS collected
          JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
                                                OR ("collected"."customer" IS NULL
                                                    AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
-   WHERE expected."is there" IS NULL
-     OR found."is there" IS NULL
+   WHERE expected." is there" IS NULL
+     OR found." is there" IS NULL
      OR ROW("expected"."dearest", "expected"."_mean_sum", "expected"."_mean_count", "expected"."status" COLLATE "C", "expected"."_status_by_1", "expected"."_status_tuple", "expected"."_rows", "expected"."_txid") IS DISTINCT
      FROM ROW("found"."dearest", "found"."_mean_sum", "found"."_mean_count", "found"."status" COLLATE "C", "found"."_status_by_1", "found"."_status_tuple", "found"."_rows", "found"."_txid"))
 SELECT counted.*,
@@ -159,7 +159,7 @@ FROM
 LEFT JOIN
   (SELECT *
    FROM differing
-   ORDER BY "key customer"
+   ORDER BY " key customer"
    LIMIT %(most)s) AS shown ON true;
 
 -- the query move_contribution
@@ -169,10 +169,10 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "touched"."customer",
-       target._txid IS NOT NULL AS "was there",
-                                   "target"."dearest" AS "before dearest",
-                                   "target"."mean" AS "before mean",
-                                   "target"."status" AS "before status"
+       target._txid IS NOT NULL AS " was there",
+                                   "target"."dearest" AS " before dearest",
+                                   "target"."mean" AS " before mean",
+                                   "target"."status" AS " before status"
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
@@ -221,15 +221,7 @@ WHERE ("target"."customer" = "swapped"."customer"
            AND "swapped"."customer" IS NULL))
   AND coalesce(swapped._rows, 0) = 0;
 
-INSERT INTO "public"."revenue" ("customer",
-                                "dearest",
-                                "_mean_sum",
-                                "_mean_count",
-                                "status",
-                                "_status_by_1",
-                                "_status_tuple",
-                                "_rows",
-                                _txid)
+INSERT INTO "public"."revenue" AS target ("customer", "dearest", "_mean_sum", "_mean_count", "status", "_status_by_1", "_status_tuple", "_rows", _txid)
 SELECT "customer",
        "dearest",
        "_mean_sum",
@@ -256,15 +248,15 @@ DROP TABLE "pg_temp"."swapped",
            "pg_temp"."collected";
 
 SELECT count(*) FILTER (
-                        WHERE NOT "was there"
+                        WHERE NOT " was there"
                           AND (target._txid IS NOT NULL)) AS rows_added,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND (target._txid IS NOT NULL)
-                          AND ROW("before dearest", "before mean", "before status") IS DISTINCT
+                          AND ROW(" before dearest", " before mean", " before status") IS DISTINCT
                           FROM ROW("target"."dearest", "target"."mean", "target"."status")) AS rows_changed,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
        jsonb_strip_nulls(jsonb_build_object()) AS moved
 FROM "pg_temp"."reached" AS reached

@@ -5,9 +5,9 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "touched"."customer",
-       target._txid IS NOT NULL AS "was there",
-                                   "target"."orders" AS "before orders",
-                                   "target"."revenue" AS "before revenue"
+       target._txid IS NOT NULL AS " was there",
+                                   "target"."orders" AS " before orders",
+                                   "target"."revenue" AS " before revenue"
 FROM
   (SELECT "customer"
    FROM "public"."revenue"
@@ -35,17 +35,17 @@ WHERE _txid = %(txid)s
 -- the query drop_later_contributions
 
 SELECT count(*) FILTER (
-                        WHERE NOT "was there"
+                        WHERE NOT " was there"
                           AND (target._txid IS NOT NULL)) AS rows_added,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND (target._txid IS NOT NULL)
-                          AND ROW("before orders", "before revenue") IS DISTINCT
+                          AND ROW(" before orders", " before revenue") IS DISTINCT
                           FROM ROW("target"."orders", "target"."revenue")) AS rows_changed,
        count(*) FILTER (
-                        WHERE "was there"
+                        WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
-       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum("before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum("before revenue"), 0), 0)::text)) AS moved
+       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
 LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
                                            OR ("reached"."customer" IS NULL

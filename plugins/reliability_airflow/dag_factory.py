@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
+from reliability.core.names import COMMAND_LINE
 from reliability_airflow.context import DRY_RUN, INTERVAL, REASON, REFREEZE, REPLAY
 from reliability_airflow.groups import RETRIES, TaskOptions, build_tasks, has_room, tell
 from reliability_airflow.releases import latest_version
@@ -50,7 +51,7 @@ def topology_dag(
 ) -> DAG:
     """Make a DAG of a topology alone; `topology_group` makes its tasks a part of any DAG.
 
-    :param dag_id: by default the topology's name
+    :param dag_id: by default the topology's name. Several DAGs may emit one topology
     :param schedule: what Airflow takes: a cron expression or preset such as `@daily`, a timedelta,
         `@continuous`, `@once`, assets, a timetable, or None for runs that are triggered. A cron
         expression and a timedelta give every run the data interval between two ticks
@@ -76,6 +77,12 @@ def topology_dag(
     :param database_conn_ids: the same for the databases that states and spouts name
     :param dag_arguments: other arguments of DAG, such as `tags`, `params` and callbacks of runs
     """
+    if dag_id == COMMAND_LINE or (not dag_id and topology.name == COMMAND_LINE):
+        raise InvalidDefinition(
+            f"topology {topology.name}: its DAG cannot be called {COMMAND_LINE}, as the ledger "
+            "calls what the command line asks for",
+            remedy="pass dag_id=.",
+        )
     timetable = timetable_of(schedule, start_date)
     active_runs = max_active_runs or (
         active_runs_limit(timetable) or max(ACTIVE_RUNS, topology.max_spout_pending)

@@ -177,7 +177,7 @@ class TransactionOperator(WaitingOperator):
         self.log.info("txid %s waits %s", task.txid, wait)
         if wait.blocked is not None:
             by = wait.blocked.requested_by
-            self.blocking_run = by[-1] if by else (self.topology.name, wait.blocked.run_id)
+            self.blocking_run = by[-1] if by else (wait.blocked.dag_id, wait.blocked.run_id)
             self.log.warning("%s", wait.blocked.advice(self.topology.name))
         carried = None
         if wait.for_source:

@@ -50,12 +50,14 @@ class ReliabilityPlugin(AirflowPlugin):
     fastapi_apps = [{"app": LazyPage(), "url_prefix": PREFIX, "name": "reliability"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {**_view("nav", "Transactions", "reliability", "/"), "category": "browse"},
-        _view("dag", "Transactions", "reliability-dag", "/dags/{DAG_ID}"),
-        _view("dag_run", "Transactions", "reliability-run", "/dags/{DAG_ID}/runs?run_id={RUN_ID}"),
+        _view("dag", "Transactions", "reliability-dag", "/of-dag/{DAG_ID}"),
+        _view(
+            "dag_run", "Transactions", "reliability-run", "/of-dag/{DAG_ID}/runs?run_id={RUN_ID}"
+        ),
         _view(
             "task_instance",
             "Transaction",
             "reliability-task",
-            "/dags/{DAG_ID}/runs?run_id={RUN_ID}&map_index={MAP_INDEX}",
+            "/of-dag/{DAG_ID}/runs?run_id={RUN_ID}&map_index={MAP_INDEX}",
         ),
     ]

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import ReliabilityError
+from reliability.core.names import metric_of
 from reliability_airflow.releases import stats
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class TopologyStats:
             function = getattr(stats(), method)
             function(f"{PREFIX}.{name}", value, tags={"topology": self.topology})
             if conf.getboolean("metrics", "legacy_names_on", fallback=True):
-                function(f"{PREFIX}.{name}.{self.topology}", value)
+                function(f"{PREFIX}.{name}.{metric_of(self.topology)}", value)
 
 
 def tell_gauges(read: Callable[[], Iterable[Row]]) -> None:

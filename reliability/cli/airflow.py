@@ -18,8 +18,8 @@ from reliability.cli.output import plain, print_json
 from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.leases import DEFAULT_LEASES
+from reliability.core.names import COMMAND_LINE
 from reliability.core.txids import format_txids
-from reliability.transaction.emit.requests import DAG_ID
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow
@@ -88,7 +88,7 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
     with ledger() as connection:
         dags = [row["dag_id"] for row in connection.all("dags_of_topology", topology=None)]
         for dag_id in followed(dags, "ask Airflow for the runs of", "DAGs"):
-            if dag_id == DAG_ID:
+            if dag_id == COMMAND_LINE:
                 continue
             runs = api.runs(dag_id)
             listed = list(runs or ())  # first: a run that ends meanwhile is still at work

@@ -11,6 +11,7 @@ from reliability.cli import options
 from reliability.cli.app import FOUND, code_folders, ledger, topology_from_code, verb
 from reliability.cli.parts import Line, Part, Table, answer
 from reliability.cli.terminal import hanging
+from reliability.core.column import is_hidden
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     DataIntervalMissing,
@@ -140,7 +141,7 @@ def _state(state: CheckedState, emitted: int) -> Iterator[Part]:
                 "" if c.fits else "does not fit",
             )
             for c in state.columns
-            if not c.column.startswith("_")
+            if not is_hidden(c.column)
         ]
         yield Table(("column", "in Spark", "in Postgres", ""), rows, title=f"state {state.state}")
     else:

@@ -195,9 +195,10 @@ def drop(
                 yes=False,
             )
         drop_topology(connection, topology)
+    delete = "; ".join(f"airflow dags delete {dag_id} --yes" for dag_id in going.dags)
     line = (
         f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
-        f"start again, delete its runs in Airflow: airflow dags delete {topology} --yes"
+        f"start again, delete its runs in Airflow: {delete}"
     )
     answer({"topology": topology, **plain(going)}, [Line(line)], as_json=as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from reliability.cli.app import FOUND, ledger, names, verb, warn
 from reliability.cli.bars import states_followed
 from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
+from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
@@ -22,6 +24,8 @@ from reliability.transaction.inspect.explain import explain as explain_row
 from reliability.transaction.inspect.verify import Verified, record_repaired, record_verified
 from reliability.transaction.inspect.verify import verify as verify_tables
 from reliability.transaction.maintain.compaction import compact as compact_states
+
+_KEY = re.compile(r'"((?:[^"]|"")+)"(?:=(.*))?', re.DOTALL)
 
 # --- explain -------------------------------------------------------------------------------------
 
@@ -55,20 +59,26 @@ def explain(
 
 
 def read_key(parts: Sequence[str]) -> dict[str, str | None]:
-    """Read a row's key; a column without a value is NULL.
+    """Read a row's key; a column without a value is NULL, one with = in its name is in quotes.
 
-    >>> read_key(["k=1", "word"]), read_key(["word="])
-    ({'k': '1', 'word': None}, {'word': ''})
+    >>> read_key(["k=1", "word"]), read_key(["word=", '"a=b"=c'])
+    ({'k': '1', 'word': None}, {'word': '', 'a=b': 'c'})
     """
-    pairs = (part.partition("=") for part in parts)
-    return {name: value if equals else None for name, equals, value in pairs}
+    key = {}
+    for part in parts:
+        if in_quotes := _KEY.fullmatch(part):
+            key[in_quotes[1].replace('""', '"')] = in_quotes[2]
+        else:
+            name, equals, value = part.partition("=")
+            key[name] = value if equals else None
+    return key
 
 
 def _explanation(explanation: Explanation) -> Iterator[Part]:
     if explanation.row is not None:
         yield Line(f"now: {format_row(explanation.row)}")
     names = (name for contribution in explanation.contributions for name in contribution.values)
-    columns = list(dict.fromkeys(name for name in names if not name.startswith("_")))
+    columns = list(dict.fromkeys(name for name in names if not is_hidden(name)))
     yield Table(
         ("attempt", "interval", *right(columns), "committed (UTC)", "run", ""),
         [

@@ -15,8 +15,10 @@ from reliability.cli.live import follow
 from reliability.cli.output import format_value
 from reliability.cli.parts import SPACE, Line, Part, Table, answer, entries, right
 from reliability.core.errors import ReliabilityError
+from reliability.core.names import name_of_table
 from reliability.core.state import State
 from reliability.ledger.connection import LedgerConnection, Row
+from reliability.states.tables import CONTRIBUTION_SCHEMA
 from reliability.transaction.inspect.overview import (
     Condition,
     ForAPerson,
@@ -123,7 +125,8 @@ def _describe_state(row: Row, database: str) -> dict[str, Any]:
         "state": state.name,
         "kind": state.kind.value,
         "database": database,
-        "table": ".".join(state.target),
+        "table": name_of_table(*state.target),
+        "contributions": name_of_table(CONTRIBUTION_SCHEMA, row["contribution_table"]),
         "key": dict(state.key),
         "values": list(state.values),
         "is_append": state.is_append,
@@ -146,10 +149,11 @@ def _describe_for_people(details: dict[str, Any]) -> Iterator[Part]:
             ", ".join(state["key"]) or ("none" if state["is_append"] else "one row"),
             ", ".join(state["values"]),
             state["database"] or "the ledger's",
+            state["contributions"],
         )
         for state in details["states"]
     ]
-    yield Table(("state", "kind", "table", "key", "values", "database"), rows)
+    yield Table(("state", "kind", "table", "key", "values", "database", "contributions"), rows)
     yield from entries(
         "alterations (UTC)",
         [

@@ -22,6 +22,8 @@ from reliability.core.column import (
     Generated,
     count_column,
     exchanged,
+    hidden,
+    place,
     quoted,
 )
 from reliability.core.types import in_order, is_exact, is_ordered_alike, is_supported
@@ -58,7 +60,7 @@ class Sum(CombinerAggregator):
         self._check(possible, "a sum is bigint, numeric or double precision")
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        return _sum_and_count(name, f"_{name}_count", self.column, self.type)
+        return _sum_and_count(name, hidden(name, "count"), self.column, self.type)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ class Avg(CombinerAggregator):
         self._check(possible, "a mean is numeric or double precision")
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        total, count = f"_{name}_sum", f"_{name}_count"
-        value = Generated(name=name, type=self.type, expression=f"{total} / nullif({count}, 0)")
+        total, count = hidden(name, "sum"), hidden(name, "count")
+        mean = f"{place('row', total)} / nullif({place('row', count)}, 0)"
+        value = Generated(name=name, type=self.type, expression=mean)
         type_of_sum = FLOAT if self.type == FLOAT else "numeric"
         return (value, *_sum_and_count(total, count, self.column, type_of_sum))
 
@@ -102,14 +105,14 @@ class _Extreme(CombinerAggregator):
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
         fold = self.of_booleans if self.type == "boolean" else self.spark
-        staged = in_order(f"{{staged.{name}}}", self.type)
-        target = in_order(f"{{target.{name}}}", self.type)
+        staged = in_order(place("staged", name), self.type)
+        target = in_order(place("target", name), self.type)
         column = Column(
             name=name,
             type=self.type,
             spark=f"{self.spark}({quoted(self.column)})",
             fold=f"{fold}({staged})",
-            combine=f"{self.pick}({target}, {{added.{name}}})",
+            combine=f"{self.pick}({target}, {place('added', name)})",
             is_compared=True,
         )
         return (column,)
@@ -128,13 +131,13 @@ class Max(_Extreme):
 
 
 def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Column, Column]:
-    added = f"{{target.{name}}} + {{added.{name}}}"
+    target, added = place("target", name), place("added", name)
     value = Column(
         name=name,
         type=type_,
         spark=f"sum({quoted(column)})",
-        fold=f"sum({{staged.{name}}})",
-        combine=f"coalesce({added}, {{target.{name}}}, {{added.{name}}})",
+        fold=f"sum({place('staged', name)})",
+        combine=f"coalesce({target} + {added}, {target}, {added})",
         swap=f"CASE WHEN {exchanged(count, 'bigint')} > 0 THEN {exchanged(name, type_)} END"
         if is_exact(type_)
         else None,
@@ -167,7 +170,7 @@ class _ByOrder(CombinerAggregator):
                 self._check(is_ordered_alike(type_), f"by {column}: {type_} has no reliable order")
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        return winning_row({name: self}, prefix=f"_{name}_", least=self.least)
+        return winning_row({name: self}, of=name, least=self.least)
 
     def reads(self) -> set[str]:
         return {self.column, *self.by}
@@ -197,7 +200,7 @@ class Upsert(_ByOrder):
     """
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        return winning_row({name: self}, prefix="_", least=False)
+        return winning_row({name: self}, of="", least=False)
 
 
 @dataclass(frozen=True)
@@ -215,34 +218,36 @@ class Append(CombinerAggregator):
 
 
 def winning_row(
-    values: Mapping[str, _ByOrder], *, prefix: str, least: bool
+    values: Mapping[str, _ByOrder], *, of: str, least: bool
 ) -> tuple[Column | Generated, ...]:
     """Return the columns of values that all come from the winning row.
 
     The winner's hidden `by` and tuple id follow the values. Its txid needs no column: a target row
     always has a smaller txid than an added row (C3), and staged rows carry theirs.
+
+    :param of: the value to which the hidden columns belong, empty for all of the state
     """
     order = next(iter(values.values())).by
-    keys = {f"{prefix}by_{n}": type_ for n, type_ in enumerate(order.values(), start=1)}
-    tuple_id = f"{prefix}tuple"
+    names = [*(f"by_{n}" for n, _ in enumerate(order, start=1)), "tuple"]
+    *by, tuple_id = (hidden(of, name) if of else f"_{name}" for name in names)
+    keys = dict(zip(by, order.values(), strict=True))
     types = {name: value.type for name, value in values.items()} | keys | {tuple_id: "bigint"}
     read = [quoted(value.column) for value in values.values()] + [quoted(name) for name in order]
-    row = ", ".join(
-        f"'{name}', {term}" for name, term in zip(types, [*read, _TUPLE_ID], strict=True)
-    )
+    row = ", ".join(f"'f{n}', {term}" for n, term in enumerate([*read, _TUPLE_ID]))
     winner = _winner_in_spark(f"named_struct({row})", list(order), least)
     wins = _added_wins(keys, least)
     return tuple(
         Column(
             name=name,
             type=type_,
-            spark=f"{winner}.`{name}`",
-            fold=f"first_value({{staged.{name}}})",
-            combine=f"CASE WHEN {wins} THEN {{added.{name}}} ELSE {{target.{name}}} END",
+            spark=f"{winner}.f{n}",
+            fold=f"first_value({place('staged', name)})",
+            combine=f"CASE WHEN {wins} THEN {place('added', name)}"
+            f" ELSE {place('target', name)} END",
             order=_order_of_staged(keys, tuple_id, least),
             is_compared=name in keys,
         )
-        for name, type_ in types.items()
+        for n, (name, type_) in enumerate(types.items())
     )
 
 
@@ -260,21 +265,20 @@ def _winner_in_spark(row: str, order: list[str], least: bool) -> str:
 def _order_of_staged(keys: Mapping[str, str], tuple_id: str, least: bool) -> str:
     direction = "ASC" if least else "DESC"
     terms = [
-        f"{in_order(f'{{staged.{name}}}', type_)} {direction} NULLS LAST"
+        f"{in_order(place('staged', name), type_)} {direction} NULLS LAST"
         for name, type_ in keys.items()
     ]
     if len(keys) > 1:
         terms.insert(0, f"{_is_complete('staged', keys)} DESC")
-    return ", ".join(
-        [*terms, f"{{staged._txid}} {direction}", f"{{staged.{tuple_id}}} {direction}"]
-    )
+    last = [f"{place('staged', name)} {direction}" for name in ("_txid", tuple_id)]
+    return ", ".join([*terms, *last])
 
 
 def _added_wins(keys: Mapping[str, str], least: bool) -> str:
     # The added row has the greater txid: of two equal rows it is the later one.
     wins = "false" if least else "true"
     for name, type_ in reversed(list(keys.items())):
-        added, target = f"{{added.{name}}}", f"{{target.{name}}}"
+        added, target = place("added", name), place("target", name)
         comes_before = f"{in_order(added, type_)} {'<' if least else '>'} {target}"
         better = f"coalesce({comes_before}, {target} IS NULL AND {added} IS NOT NULL)"
         wins = f"({better} OR ({added} IS NOT DISTINCT FROM {target} AND {wins}))"
@@ -286,7 +290,7 @@ def _added_wins(keys: Mapping[str, str], least: bool) -> str:
 
 def _is_complete(row: str, keys: Mapping[str, str]) -> str:
     """Return whether no column of `by` is NULL: of a record, IS NOT NULL says it of every field."""
-    return f"(ROW({', '.join(f'{{{row}.{name}}}' for name in keys)}) IS NOT NULL)"
+    return f"(ROW({', '.join(place(row, name) for name in keys)}) IS NOT NULL)"
 
 
 # --- by name ---------------------------------------------------------------------------
@@ -313,5 +317,5 @@ def columns_of(values: Mapping[str, CombinerAggregator]) -> tuple[Column | Gener
         else:
             columns += value.columns(name)
     if upserts:
-        columns += winning_row(upserts, prefix="_", least=False)
+        columns += winning_row(upserts, of="", least=False)
     return tuple(columns)

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TypeVar
 
 from reliability.core.errors import AuditFailed, InvalidDefinition, LedgerBusy
+from reliability.core.names import fitted, parts_of
 from reliability.core.statement_key import StatementKey
 
 CONTRIBUTION_PLACE = "{contribution}"
@@ -211,13 +212,17 @@ def unique(*columns: str, of: str = "table", severity: str = "error") -> Audit:
 def references(column: str, to: str, *, of: str = "contribution", severity: str = "error") -> Audit:
     """Demand that each value that is not NULL is in a column of another table of the database.
 
-    :param to: `schema.table.column`, or `table.column` for a table in public
+    :param to: `schema.table.column`, or `table.column` for a table in public; a part with a dot of
+        its own stands in double quotes
     :param of: "contribution" or "table"; of another state of the topology, "table" also sees what
         the same txid adds to it
     :param severity: "error", or "warn" to record violations only
     """
-    parts = to.split(".")
-    if len(parts) not in (2, 3) or not all(parts):
+    try:
+        parts = parts_of(to)
+    except ValueError:
+        parts = []
+    if len(parts) not in (2, 3):
         raise InvalidDefinition(
             f"references of {column}: {to!r} is not a column of a table",
             remedy="write schema.table.column.",
@@ -294,7 +299,8 @@ def _named(
     if not arguments:
         raise InvalidDefinition(f"{called}() names no column")
     given = arguments if of == usual.value else (*arguments, f"of={of}")
-    return f"{called}({', '.join(given)})", _word(Of, of), _word(Severity, severity)
+    name = fitted(f"{called}({', '.join(given)})", LONGEST_AUDIT_NAME)
+    return name, _word(Of, of), _word(Severity, severity)
 
 
 def _word(words: type[Word], word: str) -> Word:

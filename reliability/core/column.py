@@ -8,17 +8,24 @@ An aggregator has one expression per place where it is computed:
   and exact sums have it (`is_exact_sum`). It is None for everything else, and the value is
   recomputed from the kept contributions.
 
-In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`.
+In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`;
+`place` writes it.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import quote, unquote
 
 from reliability.core.errors import InvalidDefinition
+from reliability.core.names import fitted
+
+_HIDDEN = re.compile(r"_(.*_)?(by_\d+|tuple)|_.*_(count|sum|previous)|_.*~[0-9a-f]{8}", re.DOTALL)
+_PLACE = re.compile(r"\{(\w+)\.([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """A column that Postgres generates from other columns of the row."""
+    """A column that Postgres generates from other columns of the row.
+
+    :param expression: a template, in which those are `{row.column}`
+    """
 
     name: str
     type: str
@@ -83,12 +93,54 @@ class CombinerAggregator(ABC):
             raise InvalidDefinition(f"{self}: {why}")
 
 
+def place(row: str, name: str) -> str:
+    """Return the place of a column in a template, `{row.column}`; braces in a name are encoded.
+
+    >>> place("staged", "total"), place("old", "a {b}")
+    ('{staged.total}', '{old.a%20%7Bb%7D}')
+    """
+    return f"{{{row}.{quote(name, safe='')}}}"
+
+
+def places(template: str) -> list[tuple[str, str]]:
+    """Return the places of a template: row and column."""
+    return [(row, unquote(name)) for row, name in _PLACE.findall(template)]
+
+
+def between(template: str) -> list[str]:
+    """Return what stands before, between and after the places of a template."""
+    return _PLACE.split(template)[::3]
+
+
+def filled(template: str, of: Callable[[str], str]) -> str:
+    """Fill the places of a template; `of` gives the term of a column."""
+    return _PLACE.sub(lambda found: of(unquote(found[2])), template)
+
+
+def hidden(name: str, what: str) -> str:
+    """Return the name of a hidden column that belongs to a value.
+
+    >>> hidden("total", "count")
+    '_total_count'
+    """
+    return fitted(f"_{name}_{what}")
+
+
+def is_hidden(name: str) -> bool:
+    """Say whether a column is not shown to people: one of INTERNAL, or one that `hidden` names.
+
+    A value of a user's that is called like these, such as `_n_count`, is not shown either.
+    """
+    return name in INTERNAL or _HIDDEN.fullmatch(name) is not None
+
+
 def exchanged(name: str, type_: str) -> str:
     """Return the `swap` of a sum: subtract old, add new.
 
     In numeric: an intermediate result may exceed the type although the final one fits.
     """
-    return f"CAST(CAST({{target.{name}}} AS numeric) - {{old.{name}}} + {{new.{name}}} AS {type_})"
+    target, old, new = (place(row, name) for row in ("target", "old", "new"))
+    return f"CAST(CAST({target} AS numeric) - {old} + {new} AS {type_})"
 
 
 def count_column(name: str, spark: str) -> Column:
@@ -97,13 +149,22 @@ def count_column(name: str, spark: str) -> Column:
         name=name,
         type="bigint",
         spark=spark,
-        fold=f"sum({{staged.{name}}})",
-        combine=f"{{target.{name}}} + {{added.{name}}}",
+        fold=f"sum({place('staged', name)})",
+        combine=f"{place('target', name)} + {place('added', name)}",
         swap=exchanged(name, "bigint"),
         is_count=True,
     )
 
 
+#: Columns of staged rows and of statements, beside those that belong to a value.
+INTERNAL = frozenset(
+    {
+        *("_txid", "_attempt_id", "_x", "_n", "_key", "_rows", "_digest"),
+        *("_number", "_place", "_count", "_fit", "_presence"),
+        # of every table in Postgres
+        *("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"),
+    }
+)
 ROW_COUNT = count_column("_rows", "count(1)")
 """The hidden row count of every combined state: a key is deleted with its last row (H3)."""
 
@@ -111,6 +172,16 @@ ROW_COUNT = count_column("_rows", "count(1)")
 def written(columns: Iterable[Column | Generated]) -> tuple[Column, ...]:
     """Return the columns that are written, without the generated ones."""
     return tuple(column for column in columns if isinstance(column, Column))
+
+
+def literal(text: str) -> str:
+    """Return a text as Spark SQL reads it.
+
+    >>> print(literal("it's"))
+    'it\\'s'
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def quoted(column: str) -> str:

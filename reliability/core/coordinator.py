@@ -169,6 +169,7 @@ _RESUME = "{resume_runs} shows what to clear, and clears it with --yes."
 class Blocked:
     """An uncommitted txid that no run is working on; it blocks all later ones.
 
+    :param dag_id, run_id: the run that emitted it
     :param requested_by: the runs, as (dag_id, run_id), that have ever requested it
     :param is_held: it was rolled back, and a person must release it
     :param is_released: it was rolled back and released, and no run has requested it since
@@ -180,6 +181,7 @@ class Blocked:
     interval: str
     reason: str
     reason_code: str = ""
+    dag_id: str = ""
     requested_by: tuple[tuple[str, str], ...] = ()
     is_held: bool = False
     is_released: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 from reliability.core.coordinator import Goal, Work
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import THE_STEP, Step, in_order, needed_for
-from reliability.core.names import check_name
+from reliability.core.names import LONGEST_STEP, check_id, variable_of
 from reliability.core.set_aside import FAIL, check_malformed
 from reliability.core.spout import Spout
 from reliability.core.state import State, StateKind
@@ -82,7 +82,7 @@ class Topology:
     module: str = ""
 
     def __post_init__(self) -> None:
-        check_name("topology", self.name)
+        check_id("topology", self.name)
         self._check_states()
         self._check_numbers()
         if self.engine is not None and self.engine not in ENGINES:
@@ -96,7 +96,7 @@ class Topology:
             )
         steps = [Step(THE_STEP, self.process, feeds=names)] if self.process else given
         for step in steps:
-            check_name(f"step of topology {self.name}", step.name)
+            check_id(f"step of topology {self.name}", step.name, LONGEST_STEP)
         object.__setattr__(self, "steps", in_order(self.name, steps, names))
         self._check_types_read()
         if not self.module:
@@ -151,12 +151,17 @@ class Topology:
 
     def _check_types_read(self) -> None:
         columns = {
-            f"{state.name}.{name}": type_
+            state.name: {
+                f"{state.name}.{name}": type_
+                for name, type_ in (
+                    *state.key.items(),
+                    *((c.name, c.type) for c in state.columns()),
+                )
+            }
             for state in self.states
-            for name, type_ in (*state.key.items(), *((c.name, c.type) for c in state.columns()))
         }
         for step in self.steps:
-            read = {name: t for name, t in columns.items() if name.partition(".")[0] in step.reads}
+            read = {name: t for state in step.reads for name, t in columns[state].items()}
             check_read_as(step.types, read, f"topology {self.name}: step {step.name}")
 
     def _check_states(self) -> None:
@@ -168,6 +173,13 @@ class Topology:
             raise InvalidDefinition(
                 f"topology {self.name} has two states with the same name or table"
             )
+
+        variables: dict[str, str] = {}
+        for name in self.databases:
+            if (other := variables.setdefault(variable_of(name), name)) != name:
+                raise self._invalid(
+                    f"databases {other} and {name} would both be found by {variable_of(name)}"
+                )
 
     def _check_numbers(self) -> None:
         for name, least in _LEAST.items():

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from reliability.core.column import is_hidden
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differing:
@@ -35,7 +37,7 @@ def format_row(values: Mapping[str, Any] | None) -> str:
     """Format the visible columns of a row; None is a row that does not exist."""
     if values is None:
         return "no row"
-    visible = {name: value for name, value in values.items() if not name.startswith("_")}
+    visible = {name: value for name, value in values.items() if not is_hidden(name)}
     return ", ".join(f"{name} {format_cell(value)}" for name, value in visible.items())
 
 

@@ -7,7 +7,7 @@ that earlier steps of the same attempt have staged for the states in its `reads`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +41,10 @@ class Step:
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", as_spark_writes(self.types))
 
-    def types_of(self, state: str) -> dict[str, str]:
-        own = f"{state}."
-        return {n.removeprefix(own): t for n, t in self.types.items() if n.startswith(own)}
+    def types_of(self, state: str, columns: Collection[str]) -> dict[str, str]:
+        """Return the types of a state's columns that are read in another type than their own."""
+        named = {column: self.types.get(f"{state}.{column}") for column in columns}
+        return {column: type_ for column, type_ in named.items() if type_ is not None}
 
 
 def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tuple[Step, ...]:

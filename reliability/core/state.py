@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,10 +22,21 @@ from typing import Any, ClassVar
 
 from reliability.core.aggregators import Append, Upsert, aggregator_from_definition, columns_of
 from reliability.core.audits import Audit, check_audits
-from reliability.core.column import ROW_COUNT, Column, CombinerAggregator, Generated, written
+from reliability.core.column import (
+    INTERNAL,
+    ROW_COUNT,
+    Column,
+    CombinerAggregator,
+    Generated,
+    hidden,
+    written,
+)
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
-from reliability.core.names import check_name
+from reliability.core.fold import OWN
+from reliability.core.names import check_database, check_name, name_of_table, parts_of
 from reliability.core.types import is_supported
+
+_NOT_OF_USERS = frozenset({"reliability", "reliability_contribution", "information_schema"})
 
 
 class StateKind(str, Enum):
@@ -67,7 +79,8 @@ class State:
     :param name: the state's name, and its table's unless `table` is given
     :param key: column name -> Postgres type; without a key the table has one row
     :param values: column name -> aggregator
-    :param table: `table` or `schema.table`, if it is not `public.<name>`
+    :param table: `table` or `schema.table`, if it is not `public.<name>`; a part with a dot of its
+        own stands in double quotes. Capitals stay capitals
     :param database: the name of the database with the table, if it is not the ledger's
     :param keep: how long each txid's contribution can be replaced, by default for ever. Not part
         of the definition: it may change at any time
@@ -94,9 +107,12 @@ class State:
             check_name(f"column of state {self.name}", column)
         for part in self.target:
             check_name(f"table of state {self.name}", part)
+        if (schema := self.target[0]).startswith("pg_") or schema in _NOT_OF_USERS:
+            raise InvalidDefinition(f"table of state {self.name}: schema {schema} is not for users")
         if self.database:
-            check_name(f"database of state {self.name}", self.database)
+            check_database(f"database of state {self.name}", self.database)
         self._check_values()
+        self._check_columns()
         check_audits(self.name, self.audits, [*self.key, *self.values])
         for name, type_ in (*self.key.items(), *((c.name, c.type) for c in self.all_columns())):
             if not is_supported(type_):  # it is copied into CREATE TABLE as it is
@@ -105,6 +121,24 @@ class State:
                     remedy="use a Postgres type such as bigint, numeric(14,2), text or "
                     "timestamptz.",
                 )
+
+    def _check_columns(self) -> None:
+        """Refuse names that are taken; for Spark, `A` is `a`."""
+        columns = Counter(column.name for column in self.all_columns())
+        columns.subtract([*self.values])  # each has one column of its own name
+        inner = {*INTERNAL, *+columns}
+        if self.kind is StateKind.OPAQUE:
+            inner |= {hidden(c.name, "previous") for c in self.columns()}
+            inner.add(hidden("_txid", "previous"))
+        taken = dict.fromkeys(map(str.lower, inner), "a column that this package needs there")
+        for name in (*self.key, *self.values):
+            if name.lower().startswith(OWN) or name.lower() in taken:
+                other = taken.get(name.lower(), "the names that this package keeps for itself")
+                raise InvalidDefinition(
+                    f"column {name} of state {self.name} would be taken for {other}",
+                    remedy="give it another name; Spark ignores whether letters are capitals.",
+                )
+            taken[name.lower()] = f"column {name}"
 
     def _check_values(self) -> None:
         if not self.values:
@@ -136,8 +170,17 @@ class State:
     @property
     def target(self) -> tuple[str, str]:
         """Return the target table as (schema, table)."""
-        schema, _, table = (self.table or self.name).rpartition(".")
-        return (schema or "public", table)
+        try:
+            parts = parts_of(self.table) if self.table else [self.name]
+        except ValueError:
+            parts = []
+        if len(parts) not in (1, 2):
+            raise InvalidDefinition(
+                f"table of state {self.name}: {self.table!r} is not a table",
+                remedy="write table, or schema.table; a part with a dot or a quote of its own in "
+                'double quotes, such as "Sales.2026".days.',
+            )
+        return ("public" if len(parts) == 1 else parts[0], parts[-1])
 
     @property
     def is_append(self) -> bool:
@@ -183,7 +226,7 @@ class State:
         """Return the state's shape as plain data; equal shapes give equal data."""
         data: dict[str, Any] = {
             "name": self.name,
-            "target": ".".join(self.target),
+            "target": name_of_table(*self.target),
             # jsonb does not keep the order of an object's members; columns are ordered
             "key": [[name, type_] for name, type_ in self.key.items()],
             "values": [[name, value.definition()] for name, value in self.values.items()],

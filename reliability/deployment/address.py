@@ -28,11 +28,10 @@ from typing import Any
 
 from reliability.core.errors import (
     DsnUnreadable,
-    InvalidDefinition,
     LedgerRefusedLogin,
     PasswordInDsn,
 )
-from reliability.core.names import NAME
+from reliability.core.names import check_database, variable_of
 
 logger = logging.getLogger(__name__)
 LEDGER = "reliability"
@@ -150,14 +149,11 @@ def address_of(database: str = "") -> DatabaseAddress:
     :raises DsnUnreadable: libpq cannot parse it
     :raises InvalidDefinition: the name is not valid
     """
-    if database and not NAME.fullmatch(database):
-        raise InvalidDefinition(
-            f"database: {database!r} is not a valid name",
-            remedy="use lower case, digits and single underscores; it names a libpq service.",
-        )
+    if database:
+        check_database("database", database)
     if (told := _told(database)) is not None:
         return told
-    variable = f"RELIABILITY_DSN_{database.upper()}" if database else "RELIABILITY_DSN"
+    variable = variable_of(database)
     if dsn := os.environ.get(variable):
         return DatabaseAddress(dsn=_checked(dsn, variable), database=database, origin=variable)
     if conn_id := _IN_USE.get().for_database(database):

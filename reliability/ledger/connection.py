@@ -13,7 +13,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 from psycopg2.extensions import cursor as Cursor
 from psycopg2.extras import RealDictCursor
-from psycopg2.sql import Composable
+from psycopg2.sql import Composable, Composed, Identifier, Literal
 
 from reliability.core.errors import (
     LedgerCorruption,
@@ -21,6 +21,7 @@ from reliability.core.errors import (
     ReliabilityError,
     TextNotStorable,
 )
+from reliability.core.names import session_name
 from reliability.core.texts import with_storable_prose
 from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.failures import is_refused, translate
@@ -156,6 +157,10 @@ class DatabaseTransaction:
         text: str = statement.as_string(self._cursor)
         return text
 
+    def filled(self, statement: Composable, **parameters: Any) -> str:
+        """Return a composed statement with its parameters as text; it is not sent."""
+        return self._text(statement, parameters).decode()
+
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
         self.queue(statement, **parameters)
         self.send_queued()
@@ -170,12 +175,30 @@ class DatabaseTransaction:
         self.is_committed = self._is_at_once
 
     def _text(self, statement: str | Composable, parameters: Mapping[str, Any]) -> bytes:
-        text = queries()[statement] if isinstance(statement, str) else statement
+        text = queries()[statement] if isinstance(statement, str) else _without_places(statement)
         encoding = self._cursor.connection.get_parameter_status("server_encoding") or "UTF8"
         try:
             return self._cursor.mogrify(text, with_storable_prose(parameters, encoding))
         except ValueError as error:  # psycopg2 raises this for NUL
             raise TextNotStorable(str(error)) from error
+
+
+class _Escaped(Composable):
+    """A name or a value, in which psycopg2 would take % for a parameter's place."""
+
+    def __init__(self, part: Composable) -> None:
+        self._part = part
+
+    def as_string(self, context: Any) -> str:
+        text: str = self._part.as_string(context)
+        return text.replace("%", "%%")
+
+
+def _without_places(statement: Composable) -> Composable:
+    """Return a composed statement in which only its SQL has the places of parameters."""
+    if isinstance(statement, Composed):
+        return Composed(map(_without_places, statement.seq))
+    return _Escaped(statement) if isinstance(statement, Identifier | Literal) else statement
 
 
 class LedgerConnection:
@@ -189,7 +212,7 @@ class LedgerConnection:
         self, address: DatabaseAddress | str, application_name: str = "reliability"
     ) -> None:
         self.address = DatabaseAddress(dsn=address) if isinstance(address, str) else address
-        self.application_name = application_name
+        self.application_name = session_name(application_name)
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.column import Generated, quoted
+from reliability.core.column import Generated, filled, places, quoted
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     NotPossible,
@@ -216,7 +216,7 @@ class _Check:
                     self._run_step(step)
 
     def _run_step(self, step: Step) -> None:
-        staged = [self._staged(name, step.types_of(name)) for name in step.reads]
+        staged = [self._staged(name, step) for name in step.reads]
         inputs = staged if step.reads else [self.batch]
         processed = call_process(self.spark, self.topology, step, inputs, self.meta.emitted.count)
         self.calls += processed.calls
@@ -226,11 +226,11 @@ class _Check:
                 self.set_aside[state.name] = on_the_way(frame, before | processed.set_aside)
                 self.checked.states.append(self._check_state(state, frame))
 
-    def _staged(self, name: str, declared: Mapping[str, str]) -> DataFrame:
+    def _staged(self, name: str, step: Step) -> DataFrame:
         state = next(state for state in self.topology.states if state.name == name)
         types = stored_state(self.topology.name, state).column_types()
-        read = {name: read_as(type_) for name, type_ in types.items()} | {**declared}
-        columns = [F.col(f"`{c}`").cast(type_).alias(c) for c, type_ in read.items()]
+        read = {name: read_as(type_) for name, type_ in types.items()} | step.types_of(name, types)
+        columns = [F.col(quoted(c)).cast(type_).alias(c) for c, type_ in read.items()]
         return mark_staged(self.reduced[name].select(*columns, *ACCOUNTING), name)
 
     def _check_state(self, state: State, frame: DataFrame) -> CheckedState:
@@ -299,17 +299,17 @@ def _with_means(
     """
     dtypes = dict(reduced.dtypes)
     numbers = {
-        name: f"try_cast({name} AS {_widest(type_)})"
+        name: f"try_cast({quoted(name)} AS {_widest(type_)})"
         for name, type_ in types.items()
         if type_.startswith("decimal(") and dtypes[name] == "string"
     }
     computed, unknown = {}, {}
     for mean in means:
-        value = re.sub(r"\w+", lambda name: numbers.get(name[0], name[0]), mean.expression)
+        value = filled(mean.expression, lambda name: numbers.get(name, quoted(name)))
         computed[mean.name] = F.expr(f"try_cast({value} AS {_widest(read_as(mean.type))})")
-        parts = [f"{name} IS NOT NULL" for name in re.findall(r"\w+", value) if name in dtypes]
+        parts = [f"{quoted(name)} IS NOT NULL" for _, name in places(mean.expression)]
         unknown[f"{_IS_UNKNOWN}{mean.name}"] = F.expr(
-            " AND ".join([f"`{mean.name}` IS NULL", *parts])
+            " AND ".join([f"{quoted(mean.name)} IS NULL", *parts])
         )
     return reduced.withColumns(computed).withColumns(unknown)
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
+from reliability.core.column import quoted
 from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import (
     AttemptFenced,
@@ -234,12 +235,12 @@ class _StepRun:
         with connection.transaction() as tx:
             tables = attempt_table.find_table(tx, tables, self.grant)
             part = tables.staged_part(list(columns))
-            queries = [tx.cursor.mogrify(part, {**place, "part": n}) for n in range(parts)]
+            queries = [tx.filled(part, **place, part=n) for n in range(parts)]
         types = {column: read_as(type_) for column, type_ in columns.items()}
-        types |= self.step.types_of(name)
-        schema = ", ".join(f"`{column}` {type_}" for column, type_ in types.items())
-        rows = [query.decode() for query in queries]
-        return mark_staged(read_postgres(self.spark, connection.address, rows, schema), name)
+        types |= self.step.types_of(name, columns)
+        schema = ", ".join(f"{quoted(column)} {type_}" for column, type_ in types.items())
+        rows = read_postgres(self.spark, connection.address, queries, schema)
+        return mark_staged(rows, name)
 
     def _place_of(self, name: str) -> tuple[LedgerConnection, State]:
         state = next(state for state in self.topology.states if state.name == name)

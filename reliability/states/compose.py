@@ -6,14 +6,14 @@ psycopg2.sql. Every type and template was checked when its State was created.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.column import Column, Generated
+from reliability.core.column import Column, Generated, between, places
+from reliability.core.names import fitted
 
-_PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
 ColumnOfRow = Callable[[str], Composable]
 
 
@@ -34,9 +34,18 @@ def aliased(columns: Mapping[str, Composable]) -> Composed:
     )
 
 
+def alias(row: str, name: str) -> str:
+    """Return what a column of a row is called in a result; no column of a user's is called so.
+
+    >>> alias("old", "total")
+    ' old total'
+    """
+    return fitted(f" {row} {name}")
+
+
 def of_both(columns: Iterable[str], one: str, other: str) -> dict[str, Composable]:
-    """Return each column of two rows, called by its row: "one a", "other a", "one b", "other b"."""
-    return {f"{row} {name}": Identifier(row, name) for name in columns for row in (one, other)}
+    """Return each column of two rows by its alias: " one a", " other a", " one b", " other b"."""
+    return {alias(row, name): Identifier(row, name) for name in columns for row in (one, other)}
 
 
 def assigned(columns: Mapping[str, Composable]) -> Composed:
@@ -53,12 +62,9 @@ def of(table: str) -> ColumnOfRow:
 
 def fill(template: str, **rows: ColumnOfRow) -> Composed:
     """Fill an aggregator's template: `{row.column}` becomes the result of `row` for the column."""
-    parts: list[Composable] = []
-    end = 0
-    for place in _PLACE.finditer(template):
-        parts += [SQL(template[end : place.start()]), rows[place[1]](place[2])]
-        end = place.end()
-    return Composed([*parts, SQL(template[end:])])
+    first, *others = map(SQL, between(template))
+    terms = (rows[row](name) for row, name in places(template))
+    return Composed([first, *chain.from_iterable(zip(terms, others, strict=True))])
 
 
 def fold_by_key(
@@ -101,7 +107,7 @@ def computed(column: Column | Generated) -> Composable:
     if isinstance(column, Column):
         return Identifier(column.name)
     return SQL("CAST({} AS {}) AS {}").format(
-        SQL(column.expression), SQL(column.type), Identifier(column.name)
+        fill(column.expression, row=Identifier), SQL(column.type), Identifier(column.name)
     )
 
 

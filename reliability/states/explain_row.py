@@ -65,8 +65,9 @@ def row_now(tables: StateTables, nulls: Iterable[str]) -> Composed:
     return tables.sql("SELECT * FROM {target} WHERE {is_key}", is_key=_is_key(tables, nulls))
 
 
-def parameter(column: str) -> str:
-    return f"key {column}"
+def parameter(number: int) -> str:
+    """Return the parameter with the value of a column of the key, by its place there."""
+    return f"key {number}"
 
 
 def _is_key(tables: StateTables, nulls: Iterable[str]) -> Composed:
@@ -76,8 +77,8 @@ def _is_key(tables: StateTables, nulls: Iterable[str]) -> Composed:
         SQL("{} IS NULL").format(Identifier(name))
         if name in null_columns
         else SQL("{} = CAST({} AS {})").format(
-            Identifier(name), Placeholder(parameter(name)), SQL(type_)
+            Identifier(name), Placeholder(parameter(number)), SQL(type_)
         )
-        for name, type_ in tables.state.key.items()
+        for number, (name, type_) in enumerate(tables.state.key.items())
     ]
     return SQL(" AND ").join(conditions or [SQL("true")])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
+from reliability.core.names import fitted
 from reliability.core.types import canonical
 from reliability.states.tables import StateTables, TableColumn
 
@@ -68,7 +69,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
 
 def _rename(tables: StateTables) -> Composed:
     """Keep the table that is where the view should be; its rows may be a person's own."""
-    aside = Identifier(f"{tables.state.target[1]}_replaced")
+    aside = Identifier(fitted(f"{tables.state.target[1]}_replaced"))
     return tables.sql("ALTER TABLE {target} RENAME TO {aside}", aside=aside)
 
 
@@ -91,7 +92,7 @@ def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
 
 def _repair(table: Identifier, actual: Sequence[Row], want: Columns) -> list[Composed]:
     have = {
-        column["name"]: TableColumn(column["type"], " GENERATED" if column["is_generated"] else "")
+        column["name"]: TableColumn(column["type"], generated="?" if column["is_generated"] else "")
         for column in actual
         if column["name"] in want
     }
@@ -121,10 +122,7 @@ def alter_table(table: Identifier, have: Columns, want: Columns) -> list[Compose
             for n in _changed(have, want)
             if n not in again
         ],
-        *[
-            SQL("ADD COLUMN {} {}").format(Identifier(n), SQL(want[n].type + want[n].when_added))
-            for n in added
-        ],
+        *[SQL("ADD COLUMN {}").format(want[n].definition(n, want[n].when_added)) for n in added],
     ]
     plain = [
         SQL("ALTER COLUMN {} DROP DEFAULT").format(Identifier(name))

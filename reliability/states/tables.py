@@ -3,7 +3,8 @@
 Each state has two tables:
 
 - the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest in the row);
-- the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
+- the contributions, in schema reliability_contribution: the staged rows of each attempt. It is
+  called `<topology>__<state>` where names are short and plain (`contribution_table_of`).
 
 An attempt with many rows has a table of its own for them (attempt_table.py). How the target looks
 is up to the kind of the state (kinds).
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
 from reliability.core.column import Column, Generated
+from reliability.core.names import contribution_table_of, name_of_table
 from reliability.core.state import State
-from reliability.states.compose import fold_by_key, names, qualified
+from reliability.states.compose import fill, fold_by_key, names, qualified
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction
@@ -38,15 +40,25 @@ class TableColumn:
 
     :param rest: the text after the type
     :param when_added: the text after the type if the column is added to a table that has rows
+    :param generated: the expression that generates it, a template
     """
 
     type: str
     rest: str = ""
     when_added: str = ""
+    generated: str = ""
 
     @property
     def is_generated(self) -> bool:
-        return "GENERATED" in self.rest
+        return bool(self.generated)
+
+    def definition(self, name: str, rest: str) -> Composed:
+        """Return the column with what is written after its type."""
+        column = SQL("{} {}").format(Identifier(name), SQL(self.type + rest))
+        if not self.generated:
+            return column
+        value = fill(self.generated, row=Identifier)
+        return SQL("{} GENERATED ALWAYS AS ({}) STORED").format(column, value)
 
     @property
     def has_default_when_added(self) -> bool:
@@ -56,8 +68,7 @@ class TableColumn:
     @classmethod
     def of(cls, column: Column | Generated) -> TableColumn:
         if isinstance(column, Generated):
-            generated = f" GENERATED ALWAYS AS ({column.expression}) STORED"
-            return cls(column.type, generated, generated)
+            return cls(column.type, generated=column.expression)
         return cls(column.type, when_added=" DEFAULT 0" if column.is_count else "")
 
 
@@ -93,10 +104,10 @@ class StateTables(ABC):
         self.columns = state.columns()
         self.key = tuple(state.key) or (() if state.is_append else (SINGLE_ROW_KEY,))
         self.target = Identifier(*state.target)
-        self.target_name = ".".join(state.target)
-        self.contribution_table = f"{topology}__{state.name}"
+        self.target_name = name_of_table(*state.target)  # as to_regclass() reads it
+        self.contribution_table = contribution_table_of(topology, state.name)
         self.contribution = Identifier(CONTRIBUTION_SCHEMA, self.contribution_table)
-        self.contribution_name = f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
+        self.contribution_name = name_of_table(CONTRIBUTION_SCHEMA, self.contribution_table)
 
     @property
     def name(self) -> str:
@@ -308,7 +319,4 @@ def attempt_table_of(number: int) -> Identifier:
 
 def column_definitions(columns: Mapping[str, TableColumn]) -> Composable:
     """Return columns as CREATE TABLE lists them."""
-    return SQL(", ").join(
-        SQL("{} {}").format(Identifier(name), SQL(column.type + column.rest))
-        for name, column in columns.items()
-    )
+    return SQL(", ").join(column.definition(name, column.rest) for name, column in columns.items())

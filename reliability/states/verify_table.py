@@ -8,17 +8,24 @@ from typing import Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.column import Column
+from reliability.core.column import Column, place
 from reliability.core.difference import Differing
 from reliability.core.types import in_order
-from reliability.states.compose import aliased, fold_by_key, names, of_both, same_key_as_record
+from reliability.states.compose import (
+    alias,
+    aliased,
+    fold_by_key,
+    names,
+    of_both,
+    same_key_as_record,
+)
 from reliability.states.kept_contributions import kept
 from reliability.states.tables import TXID, StateTables
 
 # For a sum of floats, relative to the sum of absolute values: if the values cancel out, the digits
 # of the sum itself mean nothing.
 _TOLERANCE = SQL("1e-9")
-_IS_THERE = Identifier("is there")
+_IS_THERE = Identifier(" is there")
 
 
 def differing_rows(
@@ -41,13 +48,13 @@ def differing_rows(
         " (SELECT * FROM differing ORDER BY {format_key} LIMIT %(most)s) AS shown ON true"
     ).format(
         differing=_differing(tables, contributions, target),
-        format_key=names(f"key {name}" for name in tables.key),
+        format_key=names(alias("key", name) for name in tables.key),
     )
 
 
 def differing_keys(tables: StateTables) -> Composed:
     """Read the keys of all rows that are missing, surplus or different."""
-    key = aliased({name: Identifier(f"key {name}") for name in tables.key})
+    key = aliased({name: Identifier(alias("key", name)) for name in tables.key})
     return SQL("SELECT {} FROM ({}) AS differing").format(key, _differing(tables, None, None))
 
 
@@ -63,7 +70,7 @@ def _differing(
         is_there=_IS_THERE,
         shown_key=SQL(", ").join(
             SQL("coalesce(expected.{0}, found.{0}) AS {1}").format(
-                Identifier(name), Identifier(f"key {name}")
+                Identifier(name), Identifier(alias("key", name))
             )
             for name in tables.key
         ),
@@ -81,12 +88,12 @@ def differing_of(tables: StateTables, row: Mapping[str, Any], columns: Iterable[
     integers = {column.name for column in tables.columns if column.type == "bigint"}
 
     def values(which: str) -> dict[str, Any] | None:
-        found = {name: row[f"{which} {name}"] for name in columns}
+        found = {name: row[alias(which, name)] for name in columns}
         whole = {n: int(v) for n, v in found.items() if n in integers and v is not None}
         return found | whole if row[f"is_{which}"] else None
 
     return Differing(
-        key={name: row[f"key {name}"] for name in tables.state.key},
+        key={name: row[alias("key", name)] for name in tables.state.key},
         expected=values("expected"),
         found=values("found"),
     )
@@ -112,7 +119,7 @@ def _expected(tables: StateTables, contributions: Composable) -> Composed:
             name=_scale(column.name),
             type="numeric",
             spark="",
-            fold=f"sum(abs(CAST({{staged.{column.name}}} AS numeric)))",
+            fold=f"sum(abs(CAST({place('staged', column.name)} AS numeric)))",
         )
         for column in tables.columns
         if column.is_rounded
@@ -127,7 +134,7 @@ def _expected(tables: StateTables, contributions: Composable) -> Composed:
 
 
 def _scale(column: str) -> str:
-    return f"scale of {column}"
+    return alias("scale of", column)
 
 
 def _differs(tables: StateTables) -> Composed:

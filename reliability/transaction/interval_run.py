@@ -10,13 +10,14 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import SourceNotReady
+from reliability.core.names import COMMAND_LINE
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.emission import emit
-from reliability.transaction.emit.requests import DAG_ID, contact, contact_in, settle
+from reliability.transaction.emit.requests import contact, contact_in, settle
 from reliability.transaction.inspect.attempt_report import attempt_report
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.own_run import OwnRun, PollingExecutor, RunStep, contact_of
@@ -113,7 +114,7 @@ class IntervalRun(OwnRun[RunResult]):
         """Request what earlier runs of this kind have emitted, and nobody works on."""
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
-            runs = undone_of_dag(tx, self._topology, DAG_ID)
+            runs = undone_of_dag(tx, self._topology, COMMAND_LINE)
             undone = sorted({txid for run in runs for txid in run["undone"]} - {*emitted})
             rows = tx.all("emitted_txids", topology=self._topology, txids=undone)
             txids = [row["txid"] for row in rows if not row["has_committed"]]

@@ -16,11 +16,12 @@ from reliability.core.attempt import Grant
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError, RequestClosed, RunUnsatisfied
+from reliability.core.names import COMMAND_LINE
 from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
-from reliability.transaction.emit.requests import DAG_ID, Run, TaskContact, close
+from reliability.transaction.emit.requests import Run, TaskContact, close
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import is_wanted
 from reliability.transaction.process.begin import TransactionTask
@@ -56,7 +57,7 @@ def contact_of(task: str, by: str, *, is_dry_run: bool = False, reason: str = ""
     # Two calls with the same id would share their requests.
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return TaskContact(
-        run=Run(dag_id=DAG_ID, run_id=f"{DAG_ID} {by} {now}"),
+        run=Run(dag_id=COMMAND_LINE, run_id=f"{COMMAND_LINE} {by} {now}"),
         task=task,
         this_try=TaskTry(max_tries=0),
         is_dry_run=is_dry_run,

@@ -90,14 +90,16 @@ ALTER TABLE reliability.topology ENABLE ALWAYS TRIGGER topology_has_a_checkpoint
 CREATE TABLE reliability.state (
     topology          text NOT NULL REFERENCES reliability.topology,
     state             text NOT NULL,
-    target_table      text NOT NULL,
+    target_table      text NOT NULL,  -- quoted where Postgres needs it
     definition        jsonb NOT NULL,
     definition_digest text NOT NULL,
     commit_number     bigint NOT NULL DEFAULT 0,
     keep_txids        bigint,                     -- how long contributions can be replaced;
     keep_age          interval,                   -- NULL is for ever
     compacted_through bigint NOT NULL DEFAULT 0,  -- contributions up to it are folded by key
+    contribution_table text NOT NULL,             -- in the schema reliability_contribution
     PRIMARY KEY (topology, state),
+    CONSTRAINT one_state_per_contribution_table UNIQUE (contribution_table),
     CONSTRAINT one_state_per_target_table UNIQUE (target_table),
     CONSTRAINT keep_txids_starts_at_1 CHECK (keep_txids >= 1)
 );

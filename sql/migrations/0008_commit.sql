@@ -164,8 +164,10 @@ BEGIN
     SELECT staged_rows INTO v_sealed FROM reliability.sink
      WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id AND sink = p_state;
     IF v_sealed IS DISTINCT FROM p_staged THEN
-        RAISE EXCEPTION '%__%: % rows were sealed for attempt %:%, but % exist',
-            p_topology, p_state, v_sealed, p_txid, p_attempt_id, p_staged USING ERRCODE = 'RL002';
+        RAISE EXCEPTION '%: % rows were sealed for attempt %:%, but % exist',
+            (SELECT contribution_table FROM reliability.state
+              WHERE topology = p_topology AND state = p_state),
+            v_sealed, p_txid, p_attempt_id, p_staged USING ERRCODE = 'RL002';
     END IF;
     IF p_keys <> p_applied THEN
         RAISE EXCEPTION '%: txid % has % keys, but only % rows were older than it',

@@ -38,7 +38,7 @@ SELECT a.topology, a.txid, a.attempt_id, a.status, a.granted_at,
 -- readers may lack.
 CREATE VIEW reliability.contribution_tables AS
 WITH named AS (
-     SELECT s.topology, s.state, s.topology || '__' || s.state AS name FROM reliability.state s
+     SELECT s.topology, s.state, s.contribution_table AS name FROM reliability.state s
       UNION ALL
      SELECT t.topology, t.state, 'attempt_' || t.table_id FROM reliability.attempt_table t
 ), own AS (

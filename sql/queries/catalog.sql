@@ -22,7 +22,7 @@ SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
 
 -- schema_exists --
 -- Whether a schema exists.
-SELECT to_regnamespace(%(schema)s) IS NOT NULL AS exists;
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s) AS exists;
 
 -- dependents_of_table --
 -- The views and the foreign keys of other tables that depend on a table; dropping it would fail.

@@ -122,7 +122,7 @@ SELECT e.item, e.excluded_at, e.excluded_by, e.reason, e.ended_at, e.ended_by, e
 
 -- state_details --
 -- The definition, position and horizon of each state in this database.
-SELECT state, definition, commit_number, keep_txids, keep_age,
+SELECT state, contribution_table, definition, commit_number, keep_txids, keep_age,
        extract(epoch FROM keep_age)::float8 / 86400 AS keep_days, compacted_through
   FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
@@ -246,11 +246,16 @@ CREATE TABLE IF NOT EXISTS {table} (
 COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv, ENCODING 'UTF8');
 
 -- dags_of_topology --
--- The DAGs whose runs have requested txids of a topology, or of any, and those with its name.
-SELECT topology AS dag_id FROM reliability.topology
- WHERE participant IS NULL AND topology = coalesce(%(topology)s, topology)
+-- The DAGs whose runs have tried to emit a topology, or any, or have requested txids. Of a topology that
+-- no run has tried to emit, the one with its name.
+SELECT dag_id FROM reliability.emission WHERE topology = coalesce(%(topology)s, topology)
  UNION
 SELECT dag_id FROM reliability.request WHERE topology = coalesce(%(topology)s, topology)
+ UNION
+SELECT p.topology FROM reliability.topology p
+ WHERE p.participant IS NULL AND p.topology = coalesce(%(topology)s, p.topology)
+   AND NOT EXISTS (SELECT FROM reliability.emission e
+                    WHERE e.topology = p.topology AND e.dag_id <> 'cli')
  ORDER BY dag_id;
 
 -- undone_of_dag --

@@ -77,7 +77,7 @@ SELECT txid FROM reliability.blocked_transaction
 -- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
 -- begin, or why its last attempt ended. Neither says anything about it once it was rolled back and
 -- released, or refrozen. What a dry run met stands in its own report.
-SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
+SELECT o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
        o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
        CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,

@@ -1,5 +1,6 @@
 -- record_schedule --
--- Record the schedule of the DAG, unless it is known.
+-- Record the schedule of the DAG, unless it is known. Of several DAGs that emit a topology it is that of
+-- the last one with intervals.
 INSERT INTO reliability.schedule AS s
        (topology, dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup,
         interval_zone)
@@ -11,7 +12,8 @@ ON CONFLICT (topology) DO UPDATE
        first_start = excluded.first_start, last_start = excluded.last_start,
        catchup = excluded.catchup, interval_zone = excluded.interval_zone,
        recorded_at = clock_timestamp()
- WHERE (s.dag_id, s.cron, s.time_zone, s.period, s.not_evaluated, s.first_start, s.last_start,
+ WHERE (s.dag_id = excluded.dag_id OR excluded.not_evaluated IS NULL)
+   AND (s.dag_id, s.cron, s.time_zone, s.period, s.not_evaluated, s.first_start, s.last_start,
         s.catchup, s.interval_zone)
        IS DISTINCT FROM
        (excluded.dag_id, excluded.cron, excluded.time_zone, excluded.period,

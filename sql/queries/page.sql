@@ -35,7 +35,7 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
 
 -- outcome_of_run --
 -- What a run has requested last of each txid, and the attempt that it got.
-SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
+SELECT DISTINCT ON (r.txid) r.txid, r.dag_id, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
        r.opened_at, r.ended_at, o.is_done, a.attempt_id, a.status AS attempt_status, a.reason_code,
        a.reason AS attempt_reason, t.interval_start, t.interval_end, t.interval_zone
   FROM reliability.request r
@@ -45,7 +45,8 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status
        SELECT * FROM reliability.attempt a WHERE a.topology = r.topology AND a.txid = r.txid
           AND a.attempt_id > r.granted_after
         ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
- WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
+ WHERE r.topology = %(topology)s AND r.dag_id = coalesce(%(dag_id)s, r.dag_id)
+   AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;
 
 -- differences_of_attempts --
@@ -69,3 +70,22 @@ SELECT q.reason, q.step, q.item, q.row, q.contents, q.is_cut, count(*) OVER () A
   FROM reliability.quarantine q
  WHERE q.topology = %(topology)s AND q.txid = %(txid)s
  ORDER BY q.step, q.number LIMIT %(most)s;
+
+-- dags_of_topologies --
+-- Each topology with the DAGs whose runs have tried to emit it, the last one first; if there are none,
+-- with that of its name.
+SELECT p.topology, coalesce(e.dag_ids, ARRAY[p.topology]) AS dag_ids
+  FROM reliability.topology p
+  LEFT JOIN LATERAL (
+       SELECT array_agg(own.dag_id ORDER BY own.began_at DESC) AS dag_ids
+         FROM (SELECT dag_id, max(began_at) AS began_at FROM reliability.emission
+                WHERE topology = p.topology AND dag_id <> 'cli' GROUP BY dag_id) AS own) AS e ON true
+ WHERE p.participant IS NULL
+   AND p.topology = coalesce(%(topology)s, p.topology)
+   AND (%(dag_id)s::text IS NULL OR %(dag_id)s = ANY (coalesce(e.dag_ids, ARRAY[p.topology])))
+ ORDER BY p.topology;
+
+-- topologies_of_run --
+-- The topologies of which a run has requested txids.
+SELECT DISTINCT topology FROM reliability.request
+ WHERE dag_id = %(dag_id)s AND run_id = %(run_id)s ORDER BY topology;

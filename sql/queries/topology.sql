@@ -57,8 +57,10 @@ SELECT topology, state FROM reliability.state WHERE target_table = %(target_tabl
 -- Assign the table to the state; a state that is added later starts at the topology's commit
 -- number.
 INSERT INTO reliability.state
-       (topology, state, target_table, definition, definition_digest, commit_number)
-SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_digest)s, commit_number
+       (topology, state, target_table, contribution_table, definition, definition_digest,
+        commit_number)
+SELECT topology, %(state)s, %(target_table)s, %(contribution_table)s, %(definition)s,
+       %(definition_digest)s, commit_number
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING state;
 

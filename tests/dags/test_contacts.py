@@ -15,25 +15,28 @@ from reliability.core.errors import InvalidDefinition
 from reliability_airflow import topology_dag
 
 
+def _never(*_):
+    raise AssertionError("there is no Spark here")
+
+
+two_steps = Topology(
+    "two_steps",
+    spout=MemorySpout(schema={"word": "string"}, partitions=[["a"]], take=1),
+    steps=[
+        Step("clean", _never, feeds=["cleaned"]),
+        Step("roll_up", _never, feeds=["days"], reads=["cleaned"]),
+    ],
+    states=[State(name, values={"n": Count()}) for name in ("cleaned", "days")],
+)
+
+
 @pytest.fixture
 def contexts(airflow_home):
     """Make the context of a task; conf is the run's, params what Airflow made of it."""
 
     def make(task_id, *, conf=None, params=None):
-        dag = topology_dag(
-            Topology(
-                "two_steps",
-                spout=MemorySpout(schema={"word": "string"}, partitions=[["a"]], take=1),
-                steps=[
-                    Step("clean", _never, feeds=["cleaned"]),
-                    Step("roll_up", _never, feeds=["days"], reads=["cleaned"]),
-                ],
-                states=[State(name, values={"n": Count()}) for name in ("cleaned", "days")],
-                module=__name__,
-            ),
-            schedule=None,
-            start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-        )
+        start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        dag = topology_dag(two_steps, schedule=None, start_date=start)
         task = dag.get_task(task_id)
         ti = SimpleNamespace(id="try", task_id=task_id, task=task, max_tries=3, try_number=1)
         run = SimpleNamespace(
@@ -42,10 +45,6 @@ def contexts(airflow_home):
         return {"ti": ti, "dag_run": run, "params": params or {}}
 
     return make
-
-
-def _never(*_):
-    raise AssertionError("there is no Spark here")
 
 
 @pytest.fixture

@@ -127,18 +127,17 @@ def test_a_run_may_name_what_it_replays_and_airflow_checks_the_kinds_of_its_para
         assert params.get_param(name).resolve("5..6") == "5..6"
 
 
-def in_steps():
-    values = {"n": Count()}
-    return Topology(
-        "stepped",
-        spout=MemorySpout({"word": "string"}, [["a"]], take=1),
-        states=[State(name, values=values) for name in ("clean", "side", "rollup")],
-        steps=[
-            Step("cleaning", cdnow_revenue.purchases, feeds=["clean"]),
-            Step("beside", cdnow_revenue.purchases, feeds=["side"]),
-            Step("rolling", cdnow_revenue.purchases, feeds=["rollup"], reads=["clean"]),
-        ],
-    )
+stepped = Topology(
+    "stepped",
+    spout=MemorySpout({"word": "string"}, [["a"]], take=1),
+    states=[State(name, values={"n": Count()}) for name in ("clean", "side", "rollup")],
+    steps=[
+        Step("cleaning", cdnow_revenue.purchases, feeds=["clean"]),
+        Step("beside", cdnow_revenue.purchases, feeds=["side"]),
+        Step("rolling", cdnow_revenue.purchases, feeds=["rollup"], reads=["clean"]),
+    ],
+    module=__name__,
+)
 
 
 def notify(topology, txid):
@@ -149,7 +148,7 @@ def test_the_dag_shows_the_processing_graph_and_side_work_hangs_outside_of_it(ai
     from reliability_airflow import topology_dag
 
     start = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    dag = topology_dag(in_steps(), schedule=None, start_date=start, unanchored=[notify])
+    dag = topology_dag(stepped, schedule=None, start_date=start, unanchored=[notify])
     downstream = {
         name.removeprefix("transaction."): {
             after.removeprefix("transaction.") for after in task.downstream_task_ids

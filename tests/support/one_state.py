@@ -220,7 +220,7 @@ def _winner(name: str, value: Any, rows: Sequence[Row]) -> dict[str, Any]:
         return (is_complete != is_first, *by, row.get("_txid", 0), row["_x"])
 
     row = (min if is_first else max)(rows, key=rank)
-    prefix = "_" if isinstance(value, Upsert) else f"_{name}_"
-    columns = [c.name for c in winning_row({name: value}, prefix=prefix, least=is_first)]
+    of = "" if isinstance(value, Upsert) else name
+    columns = [c.name for c in winning_row({name: value}, of=of, least=is_first)]
     values = [row[value.column], *(row[c] for c in value.by), row["_x"]]
     return dict(zip(columns, values, strict=True))

@@ -6,6 +6,7 @@ take these names from here. Tested against a running Airflow, for each role.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -15,12 +16,42 @@ from airflow.api_fastapi.core_api import security
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 
+from reliability_airflow.page import reading
+
 #: a request that changes something must have it: another site's form or image cannot set it
 HEADER = "X-Reliability"
 
-may_read = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
-may_act = Depends(requires_access_dag("PUT", DagAccessEntity.RUN))
 logged_in = Depends(get_user)
+
+
+def _allowed(request: Request, user: Any, method: Literal["GET", "PUT"]) -> list[bool]:
+    """Say of each DAG of the address's topology whether the user may do this with its runs."""
+    allowed = []
+    for dag_id in reading.dags_of(request.path_params["topology"]):
+        try:
+            requires_access_dag(method, DagAccessEntity.RUN, dag_id)(request, user)
+        except HTTPException as refused:
+            if refused.status_code != HTTPStatus.FORBIDDEN:
+                raise
+            allowed.append(False)
+        else:
+            allowed.append(True)
+    return allowed
+
+
+def _reads(request: Request, user: GetUserDep) -> None:
+    if not any(_allowed(request, user, "GET")):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "Forbidden")
+
+
+def _acts(request: Request, user: GetUserDep) -> None:
+    if not all(_allowed(request, user, "PUT")):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "Forbidden")
+
+
+may_read = Depends(_reads)
+may_act = Depends(_acts)
+may_read_dag = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 
 
 def prepare(app: FastAPI) -> None:
@@ -46,7 +77,7 @@ def may_read_runs_of(user: Any, dag_id: str) -> bool:
 
 
 def may_act_on(user: Any, dag_id: str) -> bool:
-    """Say whether the user may change the runs of a DAG."""
+    """Say whether the user may change the runs of a DAG; a topology's, of all its DAGs."""
     return _may(user, "PUT", dag_id)
 
 

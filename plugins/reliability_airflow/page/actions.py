@@ -34,43 +34,43 @@ Reason = Annotated[str, Depends(_reason)]
 Txid = Annotated[int, Form(ge=0)]
 
 
-def pause(request: Request, user: UserName, dag_id: str, reason: Reason) -> Response:
+def pause(request: Request, user: UserName, topology: str, reason: Reason) -> Response:
     """Begin no more attempts."""
     with ledger() as connection:
-        pause_topology(connection, dag_id, _by(user, reason))
-    return _done(request, f"{dag_id} is paused: what is being processed goes on.")
+        pause_topology(connection, topology, _by(user, reason))
+    return _done(request, f"{topology} is paused: what is being processed goes on.")
 
 
-def resume(request: Request, dag_id: str) -> Response:
+def resume(request: Request, topology: str) -> Response:
     """Let attempts begin again."""
     with ledger() as connection:
-        resume_topology(connection, dag_id)
-    return _done(request, f"{dag_id} is resumed.")
+        resume_topology(connection, topology)
+    return _done(request, f"{topology} is resumed.")
 
 
 def rollback(
     request: Request,
     user: UserName,
-    dag_id: str,
+    topology: str,
     txid: Txid,
     reason: Reason,
     dry_run: Annotated[str, Form()] = "",
 ) -> Response:
     """Roll back to a txid; or show what that would change, and offer to do it."""
-    with ledger(dag_id) as connection:
-        done = roll_back(connection, dag_id, txid, _by(user, reason), dry_run=bool(dry_run))
+    with ledger(topology) as connection:
+        done = roll_back(connection, topology, txid, _by(user, reason), dry_run=bool(dry_run))
     held = format_txids(done.held) or "no txid"
     differences = [one for one in done.differences if not one.is_nothing]
     if not dry_run:
         return _done(
             request,
-            f"{dag_id} was rolled back to txid {txid}, as change {done.commit_number}.",
+            f"{topology} was rolled back to txid {txid}, as change {done.commit_number}.",
             differences=differences,
             heading="What changed",
             then=[f"Held until you release them: {held}."],
         )
     again = {
-        "path": f"{page_of(request, dag_id)}/actions/rollback",
+        "path": f"{page_of(request, topology)}/actions/rollback",
         "fields": {"txid": txid, "reason": reason},
         "label": f"Roll back to txid {txid}",
     }
@@ -85,40 +85,40 @@ def rollback(
     )
 
 
-def release(request: Request, dag_id: str) -> Response:
+def release(request: Request, topology: str) -> Response:
     """Let all held txids be processed again, and offer to clear their runs."""
-    with ledger(dag_id) as connection:
-        runs = release_txids(connection, dag_id)
+    with ledger(topology) as connection:
+        runs = release_txids(connection, topology)
     released = _txids_of(runs)
     what = f"Released: {released}." if released else "No txid was held."
     return _done(request, what, runs=runs)
 
 
-def undone(request: Request, dag_id: str) -> Response:
+def undone(request: Request, topology: str) -> Response:
     """Show the txids on which nobody works any more, and offer to clear their tasks."""
-    with ledger(dag_id) as connection, connection.transaction() as tx:
-        runs = undone_runs(tx, dag_id)
+    with ledger(topology) as connection, connection.transaction() as tx:
+        runs = undone_runs(tx, topology)
     txids = _txids_of(runs)
     what = f"No run works on {txids}." if txids else "A run works on each txid that has to commit."
     return _done(request, what, tone="past" if txids else "good", runs=runs)
 
 
-def park(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
+def park(request: Request, user: UserName, topology: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for now."""
-    with ledger(dag_id) as connection:
-        committed = park_txid(connection, dag_id, txid, _by(user, reason))
+    with ledger(topology) as connection:
+        committed = park_txid(connection, topology, txid, _by(user, reason))
     return _done(request, f"Txid {txid} is parked. {_when(committed, txid)}")
 
 
-def skip(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
+def skip(request: Request, user: UserName, topology: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for good."""
-    with ledger(dag_id) as connection:
-        committed = skip_txid(connection, dag_id, txid, reason, by=user)
+    with ledger(topology) as connection:
+        committed = skip_txid(connection, topology, txid, reason, by=user)
     return _done(request, f"Txid {txid} is skipped for good. {_when(committed, txid)}")
 
 
 CHANGES: dict[str, Any] = {
-    f"/dags/{{dag_id}}/actions/{function.__name__}": function
+    f"/dags/{{topology}}/actions/{function.__name__}": function
     for function in (pause, resume, rollback, release, undone, park, skip)
 }
 

@@ -1,23 +1,26 @@
 """The page's application: what each address shows.
 
     /                                   topologies
-    /dags/{dag_id}                      a topology: its txids on a timeline, plots, a calendar
-    /dags/{dag_id}/txids/{txid}         a transaction
-    /dags/{dag_id}/txids/{txid}/spark   Spark's UI of its newest attempt
-    /dags/{dag_id}/runs?run_id=         what a run has asked for
-    /dags/{dag_id}/explain?state=       which txids made a row
-    /dags/{dag_id}/actions/…            changes (actions.py)
+    /dags/{topology}                      a topology: its txids on a timeline, plots, a calendar
+    /dags/{topology}/txids/{txid}         a transaction
+    /dags/{topology}/txids/{txid}/spark   Spark's UI of its newest attempt
+    /dags/{topology}/runs?run_id=         what a run has asked for; with dag= if that has another id
+    /dags/{topology}/explain?state=       which txids made a row
+    /dags/{topology}/actions/…            changes (actions.py)
+    /of-dag/{dag_id}                      the topology of a DAG, or its topologies
+    /of-dag/{dag_id}/runs?run_id=         what a run of it has asked for
 
-The id of a DAG is its topology's name. Every address of a DAG needs the permission to read its
-runs.
+An address of a topology needs the permission to read the runs of one of its DAGs; a change, to
+edit those of all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -58,6 +61,8 @@ def make_app() -> FastAPI:
     access.prepare(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.get("/", dependencies=[access.logged_in])(topologies)
+    for path, lead in OF_DAG.items():
+        app.get(path, dependencies=[access.logged_in, access.may_read_dag])(lead)
     for path, function in READ.items():
         app.get(path, dependencies=[access.logged_in, access.may_read])(function)
     for path, change in actions.CHANGES.items():
@@ -75,25 +80,42 @@ def make_app() -> FastAPI:
 
 def topologies(request: Request, user: User, readable: ReadableDags) -> Response:
     """Show the position of every topology whose DAG's runs the user may read."""
+    return _list(request, user, readable, reading.dags_by_topology())
+
+
+def _list(
+    request: Request, user: User, readable: set[str], dags: Mapping[str, Sequence[str]]
+) -> Response:
     with reading.reading() as tx:
-        every = overviews(tx)
-    mine = [overview for overview in every if overview.topology in readable]
-    shown = [overview for overview in mine if access.may_read_runs_of(user, overview.topology)]
+        every = [overview for overview in overviews(tx) if overview.topology in dags]
+    shown = [
+        overview
+        for overview in every
+        if any(
+            dag_id in readable and access.may_read_runs_of(user, dag_id)
+            for dag_id in dags[overview.topology]
+        )
+    ]
     notes = {overview.topology: list(for_a_person(overview)) for overview in shown}
     others = len(every) - len(shown)
     return render(request, "topologies.html", overviews=shown, notes=notes, others=others)
 
 
-def topology(
-    request: Request, user: User, dag_id: str, last: int | None = None, size: int = 20, to: str = ""
+def one_topology(
+    request: Request,
+    user: User,
+    topology: str,
+    last: int | None = None,
+    size: int = 20,
+    to: str = "",
 ) -> Response:
     """Show a topology, with its newest txids or those up to `last`."""
     if to:
-        place = f"?last={reading.find_txid(dag_id, to)}&size={size}"
-        return RedirectResponse(f"{page_of(request, dag_id)}{place}#timeline", 303)
+        place = f"?last={reading.find_txid(topology, to)}&size={size}"
+        return RedirectResponse(f"{page_of(request, topology)}{place}#timeline", 303)
     if size not in reading.SIZES:
         size = reading.SIZES[0]
-    found = reading.read_topology(dag_id, last, size)
+    found = reading.read_topology(topology, last, size)
     return render(
         request,
         "topology.html",
@@ -101,73 +123,119 @@ def topology(
         last=last,
         sizes=reading.SIZES,
         notes=list(for_a_person(found["one"])),
-        may_act=access.may_act_on(user, dag_id),
-        topology=dag_id,
+        may_act=_may_act(user, topology),
+        topology=topology,
     )
 
 
-def series(dag_id: str, last: int | None = None) -> Response:
+def _may_act(user: User, topology: str) -> bool:
+    return all(access.may_act_on(user, dag_id) for dag_id in reading.dags_of(topology))
+
+
+def of_dag(request: Request, user: User, readable: ReadableDags, dag_id: str) -> Response:
+    """Lead to the topology of a DAG; list them if it has several."""
+    return _lead(request, user, readable, dag_id, reading.dags_by_topology(dag_id=dag_id))
+
+
+def of_run(
+    request: Request,
+    user: User,
+    readable: ReadableDags,
+    dag_id: str,
+    run_id: str,
+    map_index: str = "",
+) -> Response:
+    """Lead to what a run of a DAG has asked for."""
+    dags = reading.dags_by_topology(dag_id=dag_id)
+    asked = reading.topologies_of_run(dag_id, run_id)
+    own = {name: dags[name] for name in asked if name in dags} or dags
+    query = {"run_id": run_id, "dag": dag_id, "map_index": map_index}
+    return _lead(request, user, readable, dag_id, own, f"/runs?{urlencode(query)}")
+
+
+def _lead(
+    request: Request,
+    user: User,
+    readable: set[str],
+    dag_id: str,
+    dags: Mapping[str, Sequence[str]],
+    path: str = "",
+) -> Response:
+    if len(dags) > 1:
+        return _list(request, user, readable, dags)
+    topology = next(iter(dags), dag_id)
+    return RedirectResponse(f"{page_of(request, topology)}{path}", 303)
+
+
+OF_DAG: dict[str, Any] = {"/of-dag/{dag_id}": of_dag, "/of-dag/{dag_id}/runs": of_run}
+
+
+def series(topology: str, last: int | None = None) -> Response:
     """Return what the plots show."""
-    return JSONResponse(reading.read_series(dag_id, last))
+    return JSONResponse(reading.read_series(topology, last))
 
 
-def calendar(request: Request, dag_id: str, before: datetime | None = None) -> Response:
+def calendar(request: Request, topology: str, before: datetime | None = None) -> Response:
     """Show which intervals are complete."""
-    found = reading.read_calendar(dag_id, before)
-    return render(request, "calendar.html", **found, topology=dag_id)
+    found = reading.read_calendar(topology, before)
+    return render(request, "calendar.html", **found, topology=topology)
 
 
-def transaction(request: Request, user: User, dag_id: str, txid: int) -> Response:
+def transaction(request: Request, user: User, topology: str, txid: int) -> Response:
     """Show everything that the ledger has of a transaction."""
-    found = read_transaction(dag_id, txid)
-    may_act = access.may_act_on(user, dag_id)
-    return render(request, "transaction.html", **found, topology=dag_id, may_act=may_act)
+    found = read_transaction(topology, txid)
+    may_act = _may_act(user, topology)
+    return render(request, "transaction.html", **found, topology=topology, may_act=may_act)
 
 
-def spark(request: Request, dag_id: str, txid: int) -> Response:
+def spark(request: Request, topology: str, txid: int) -> Response:
     """Go to Spark's UI of the newest attempt: the application's, or the history server's."""
-    for attempt in read_transaction(dag_id, txid)["attempts"]:
+    for attempt in read_transaction(topology, txid)["attempts"]:
         for step in reversed(attempt.report.steps):
             if step.application_id is None:
                 continue
             if place := attempt.ui_of(step) or spark_history(step.application_id):
                 return RedirectResponse(place, 303)
-    return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}#attempts", 303)
+    return RedirectResponse(f"{page_of(request, topology)}/txids/{txid}#attempts", 303)
 
 
-def run(request: Request, user: User, dag_id: str, run_id: str, map_index: str = "") -> Response:
+def run(
+    request: Request, user: User, topology: str, run_id: str, map_index: str = "", dag: str = ""
+) -> Response:
     """Show what a run has asked for; for one of its mapped tasks, that transaction.
 
+    :param dag: the id of the run's DAG, by default that of any
     :param map_index: what Airflow fills in; of a task that is not mapped it leaves `{MAP_INDEX}`
     """
-    rows = reading.read_run(dag_id, run_id)
+    rows = reading.read_run(topology, dag, run_id)
     index = int(map_index) if map_index.isdecimal() and len(map_index) < 10 else len(rows)
     if index < len(rows):
         txid = rows[index]["txid"]
-        return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}", 303)
+        return RedirectResponse(f"{page_of(request, topology)}/txids/{txid}", 303)
     return render(
         request,
         "run.html",
-        topology=dag_id,
+        topology=topology,
+        dag_id=dag or next((row["dag_id"] for row in rows), topology),
         run_id=run_id,
         rows=rows,
-        differences=reading.read_differences(dag_id, rows),
+        differences=reading.read_differences(topology, rows),
         is_done=bool(rows) and all(row["status"] != "OPEN" for row in rows),
-        may_act=access.may_act_on(user, dag_id),
+        may_act=_may_act(user, topology),
     )
 
 
-def chosen(dag_id: str, text: str) -> Response:
+def chosen(topology: str, text: str) -> Response:
     """Return the txids that a person means, as a run's conf has them, and the DAG to trigger."""
-    txids = format_txids(reading.choose_txids(dag_id, text))
-    emitting, is_group = reading.emitting_dag(dag_id)
+    txids = format_txids(reading.choose_txids(topology, text))
+    emitting, is_group = reading.emitting_dag(topology)
     return JSONResponse({"txids": txids, "dag_id": emitting, "is_group": is_group})
 
 
-def explain(request: Request, dag_id: str, state: str = "") -> Response:
+def explain(request: Request, topology: str, state: str = "") -> Response:
     """Show which txids made a row; the key's columns are parameters named `key.COLUMN`."""
     found, failure = None, None
-    states = reading.read_states(dag_id)
+    states = reading.read_states(topology)
     state = state or next((known.name for known in states), "")
     asked = request.query_params
     names = next((list(known.key) for known in states if known.name == state), [])
@@ -178,14 +246,14 @@ def explain(request: Request, dag_id: str, state: str = "") -> Response:
         try:
             with reading.ledger() as connection:
                 found = explained(
-                    connection, dag_id, state, key, max_rows=reading.EXPLAINED, newest=True
+                    connection, topology, state, key, max_rows=reading.EXPLAINED, newest=True
                 )
         except ReliabilityError as error:
             failure = error
     return render(
         request,
         "explain.html",
-        topology=dag_id,
+        topology=topology,
         states=states,
         state=state,
         most=reading.EXPLAINED,
@@ -197,14 +265,14 @@ def explain(request: Request, dag_id: str, state: str = "") -> Response:
 
 
 READ: dict[str, Any] = {
-    "/dags/{dag_id}": topology,
-    "/dags/{dag_id}/series": series,
-    "/dags/{dag_id}/calendar": calendar,
-    "/dags/{dag_id}/txids/{txid}": transaction,
-    "/dags/{dag_id}/txids/{txid}/spark": spark,
-    "/dags/{dag_id}/runs": run,
-    "/dags/{dag_id}/chosen": chosen,
-    "/dags/{dag_id}/explain": explain,
+    "/dags/{topology}": one_topology,
+    "/dags/{topology}/series": series,
+    "/dags/{topology}/calendar": calendar,
+    "/dags/{topology}/txids/{txid}": transaction,
+    "/dags/{topology}/txids/{txid}/spark": spark,
+    "/dags/{topology}/runs": run,
+    "/dags/{topology}/chosen": chosen,
+    "/dags/{topology}/explain": explain,
 }
 
 
@@ -216,15 +284,15 @@ def _show_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ReliabilityError)
     unknown = isinstance(error, NOT_FOUND)
     status = 404 if unknown else 503 if isinstance(error, Transient) else 409
-    dag_id = request.path_params.get("dag_id", "")
-    error.about(topology=dag_id)
+    topology = request.path_params.get("topology", "")
+    error.about(topology=topology)
     return render(
         request,
         "part_error.html" if access.HEADER in request.headers else "error.html",
         status=status,
         error=error,
         is_no_topology=isinstance(error, TopologyUnknown),
-        dag_id=dag_id,
+        asked=topology,
     )
 
 

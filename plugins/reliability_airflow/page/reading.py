@@ -52,6 +52,27 @@ def reading(topology: str = "") -> Iterator[DatabaseTransaction]:
         yield tx
 
 
+def dags_by_topology(
+    topology: str | None = None, dag_id: str | None = None
+) -> dict[str, list[str]]:
+    """Return the DAGs of a topology, of all that a DAG emits, or of any; the last one first."""
+    with reading() as tx:
+        rows = tx.all("dags_of_topologies", topology=topology, dag_id=dag_id)
+    return {row["topology"]: row["dag_ids"] for row in rows}
+
+
+def dags_of(topology: str) -> list[str]:
+    """Return the DAGs whose runs emit a topology; of an unknown one, that of its name."""
+    return dags_by_topology(topology).get(topology, [topology])
+
+
+def topologies_of_run(dag_id: str, run_id: str) -> list[str]:
+    """Return the topologies of which a run has requested txids."""
+    with reading() as tx:
+        rows = tx.all("topologies_of_run", dag_id=dag_id, run_id=run_id)
+    return [row["topology"] for row in rows]
+
+
 # --- a topology ----------------------------------------------------------------------------------
 
 
@@ -236,10 +257,13 @@ def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
 # --- a run ---------------------------------------------------------------------------------------
 
 
-def read_run(topology: str, run_id: str) -> list[Mapping[str, Any]]:
-    """Return what a run has asked for, and what became of it, by txid."""
+def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]:
+    """Return what a run has asked for, and what became of it, by txid.
+
+    :param dag_id: empty for a run of any DAG
+    """
     with reading(topology) as tx:
-        rows = tx.all("outcome_of_run", topology=topology, dag_id=topology, run_id=run_id)
+        rows = tx.all("outcome_of_run", topology=topology, dag_id=dag_id or None, run_id=run_id)
         standing = read_standing(tx, topology)
     return [
         {

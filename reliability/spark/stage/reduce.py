@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
@@ -65,10 +66,12 @@ def _digest(staged: DataFrame, names: Sequence[str]) -> Column:
     """Hash the values of a row; the hash passes over NULL, so that is hashed too."""
     types = dict(staged.dtypes)
     values = [
-        F.to_json(name, JSON_OPTIONS) if types[name].startswith("array<") else F.col(name)
+        F.to_json(quoted(name), JSON_OPTIONS)
+        if types[name].startswith("array<")
+        else F.col(quoted(name))
         for name in names
     ]
-    return F.xxhash64(*values, *(F.isnull(name) for name in names))
+    return F.xxhash64(*values, *(F.isnull(quoted(name)) for name in names))
 
 
 def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
@@ -84,11 +87,11 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
     if state.is_append:
         values = [F.expr(column.spark).alias(column.name) for column in state.columns()]
         reduced = frame.select(
-            *state.key, *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")
+            *map(quoted, state.key), *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")
         )
     else:
         reduced = _group(frame, state)
-    return reduced.select(*tables.reduced_columns())
+    return reduced.select(*map(quoted, tables.reduced_columns()))
 
 
 def _group(frame: DataFrame, state: State) -> DataFrame:
@@ -97,7 +100,7 @@ def _group(frame: DataFrame, state: State) -> DataFrame:
     # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
     reduced = (
         _as_json(frame, state.key)
-        .groupBy(*state.key)
+        .groupBy(*map(quoted, state.key))
         .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n"))
     )
     reduced = with_sums(reduced, columns, types)
@@ -115,7 +118,7 @@ def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:
     dtypes = dict(frame.dtypes)
     return frame.withColumns(
         {
-            name: F.to_json(name, JSON_OPTIONS)
+            name: F.to_json(quoted(name), JSON_OPTIONS)
             for name, type_ in types.items()
             if is_written_as_json(dtypes[name], type_)
         }

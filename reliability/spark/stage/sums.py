@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reliability.core.column import Column, quoted
+from reliability.core.column import Column, literal, quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import OWN
 from reliability.core.types import MAX_DIGITS, digits_of
@@ -48,7 +48,7 @@ def with_sums(reduced: DataFrame, columns: Sequence[Column], types: Mapping[str,
         return reduced
     steps = [_text_of_parts(name, scale) for name, scale in large.items()]
     for made in zip(*steps, strict=True):
-        reduced = reduced.selectExpr("*", *(f"{sql} AS {name}" for name, sql in made))
+        reduced = reduced.selectExpr("*", *(f"{sql} AS {quoted(name)}" for name, sql in made))
     return reduced
 
 
@@ -77,7 +77,7 @@ def _sum_of_bigints(value: str, column: Column) -> str:
         return total
     upper = f"({high} + shiftright({low}, {_HALF}))"
     why = (
-        f"concat('[{SchemaMismatch.code}] column {column.name}: ', {total},"
+        f"concat({literal(f'[{SchemaMismatch.code}] column {column.name}: ')}, {total},"
         " ', the sum of one key, is no bigint')"
     )
     return (
@@ -113,9 +113,8 @@ def _text_of_parts(name: str, scale: int) -> list[tuple[str, str]]:
     has what is missing to 0. If the upper parts add up to 0, `low` is the sum and the rest is NULL.
     """
     unit, zero = _unit(scale), f"CAST(0 AS decimal({MAX_DIGITS},{scale}))"
-    low, high, upper, units, rest, digits = (
-        _own(name, part) for part in ("low", "high", "upper", "units", "rest", "digits")
-    )
+    own = [_own(name, part) for part in ("low", "high", "upper", "units", "rest", "digits")]
+    low, high, upper, units, rest, digits = map(quoted, own)
     remainder = f"if({upper} < 0, pmod(-{low}, {unit}), pmod({low}, {unit}))"
     lower = f"concat(repeat('0', {_LOWER}), replace({remainder}, '.', ''))"
     length = f"greatest(length({units}) + {_LOWER}, {scale + 1})"  # one digit before the point
@@ -123,9 +122,9 @@ def _text_of_parts(name: str, scale: int) -> list[tuple[str, str]]:
     text = f"concat({whole}, '.', right({digits}, {scale}))" if scale else digits
     signed = f"concat(if({upper} < 0, '-', ''), regexp_replace({text}, '^0+(?=[0-9])', ''))"
     return [
-        (upper, f"nullif({high}, 0) + {low} div {unit} - if({low} % {unit} < {zero}, 1, 0)"),
-        (units, f"if({upper} < 0, -{upper} - if({low} % {unit} <> {zero}, 1, 0), {upper})"),
-        (rest, f"if({upper} IS NULL, NULL, right({lower}, {_LOWER}))"),
-        (digits, f"lpad(concat({units}, {rest}), {length}, '0')"),
+        (own[2], f"nullif({high}, 0) + {low} div {unit} - if({low} % {unit} < {zero}, 1, 0)"),
+        (own[3], f"if({upper} < 0, -{upper} - if({low} % {unit} <> {zero}, 1, 0), {upper})"),
+        (own[4], f"if({upper} IS NULL, NULL, right({lower}, {_LOWER}))"),
+        (own[5], f"lpad(concat({units}, {rest}), {length}, '0')"),
         (name, f"if({high} = 0, CAST({low} AS string), {signed})"),
     ]

@@ -15,7 +15,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 from reliability.core.difference import ByHand
 from reliability.core.errors import LedgerCorruption
 from reliability.states import attempt_table
-from reliability.states.compose import aliased, names, of_both, qualified
+from reliability.states.compose import alias, aliased, names, of_both, qualified
 from reliability.states.headers import check_headers
 from reliability.states.kinds.stored import (
     MOST_EXAMPLES,
@@ -122,7 +122,7 @@ class StoredRows(StoredState):
     def _paired(self) -> Composed:
         """Read rows that differ beside the row of the same tuple."""
         own = "CASE WHEN expected._x IS NULL THEN found.{0} ELSE expected.{0} END"
-        key = {f"key {name}": SQL(own).format(Identifier(name)) for name in self.state.key}
+        key = {alias("key", name): SQL(own).format(Identifier(name)) for name in self.state.key}
         return self.sql(
             "SELECT expected._x IS NOT NULL AS is_expected, found._x IS NOT NULL AS is_found,"
             " {columns} FROM (SELECT * FROM {target} WHERE {of_attempt}) AS expected"

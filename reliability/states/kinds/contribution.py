@@ -16,6 +16,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 from reliability.core.column import ROW_COUNT, Column
 from reliability.core.difference import ByHand
 from reliability.states.compose import (
+    alias,
     aliased,
     assigned,
     fill,
@@ -170,7 +171,7 @@ class StoredContributions(KeyedState):
             " FROM {collected} AS collected LEFT JOIN {target} AS target ON {same_key}",
             collected_key=qualified("collected", self.key),
             values=aliased({column.name: _inverse(column) for column in self.columns}),
-            added=Identifier("collected", f"new {ROW_COUNT.name}"),
+            added=Identifier("collected", alias("new", ROW_COUNT.name)),
             kept=kept(self),
             same_key_kept=same_key(self.key, "collected", "kept"),
             collected=COLLECTED,
@@ -203,7 +204,7 @@ class StoredContributions(KeyedState):
             "CREATE TEMPORARY TABLE {swapped} ON COMMIT DROP AS {new_rows}",
             "DELETE FROM {target} AS target USING {swapped} AS swapped"
             " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
-            "INSERT INTO {target} ({written}, _txid)"
+            "INSERT INTO {target} AS target ({written}, _txid)"
             " SELECT {written}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
             " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid",
             "DROP TABLE {swapped}, {collected}",
@@ -230,6 +231,6 @@ def _inverse(column: Column) -> Composed:
     return fill(
         column.swap,
         target=lambda name: or_zero(Identifier("target", name)),
-        old=lambda name: or_zero(Identifier("collected", f"old {name}")),
-        new=lambda name: or_zero(Identifier("collected", f"new {name}")),
+        old=lambda name: or_zero(Identifier("collected", alias("old", name))),
+        new=lambda name: or_zero(Identifier("collected", alias("new", name))),
     )

@@ -10,11 +10,12 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Count, Sum
 from reliability.core.column import Column
-from reliability.states.compose import aliased, assigned, fill, of, qualified, same_key
+from reliability.core.names import fitted
+from reliability.states.compose import alias, aliased, assigned, fill, of, qualified, same_key
 from reliability.states.kinds.stored import REACHED, Change, Effect, StoredState
 from reliability.states.tables import BOOKKEEPING, TXID, TableColumn
 
-_WAS_THERE = Identifier("was there")
+_WAS_THERE = Identifier(" was there")
 _IS_THERE = SQL("(target._txid IS NOT NULL)")
 
 
@@ -29,10 +30,7 @@ class KeyedState(StoredState):
 
     def add_key(self) -> Composed:
         """Make the target's key unique; NULL equals NULL there."""
-        return self.sql(
-            "ALTER TABLE {target} ADD CONSTRAINT {name} UNIQUE NULLS NOT DISTINCT ({key})",
-            name=Identifier(f"{self.state.target[1]}_key"),
-        )
+        return self.sql("ALTER TABLE {target} ADD UNIQUE NULLS NOT DISTINCT ({key})")
 
     # --- a first commit --------------------------------------------------------------------------
 
@@ -88,7 +86,9 @@ class KeyedState(StoredState):
             reached=REACHED,
             touched=qualified("touched", self.key),
             was_there=_WAS_THERE,
-            before=aliased({f"before {n}": Identifier("target", n) for n in self.state.values}),
+            before=aliased(
+                {alias("before", n): Identifier("target", n) for n in self.state.values}
+            ),
             keys=keys,
             same_key=same_key(self.key, "touched", "target"),
         )
@@ -118,9 +118,9 @@ class KeyedState(StoredState):
             values=SQL(", ").join(
                 SQL("{} AS {}, {} AS {}").format(
                     _before(name),
-                    Identifier(f"{name}_before"),
+                    Identifier(fitted(f"{name}_before")),
                     Identifier("target", name),
-                    Identifier(f"{name}_after"),
+                    Identifier(fitted(f"{name}_after")),
                 )
                 for name in self.state.values
             ),
@@ -146,7 +146,7 @@ class KeyedState(StoredState):
 
 
 def _before(name: str) -> Identifier:
-    return Identifier(f"before {name}")
+    return Identifier(alias("before", name))
 
 
 def _moved(column: Column) -> Composed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import Composable, Composed, Identifier
 
+from reliability.core.column import hidden
 from reliability.core.plan import PlannedChange
 from reliability.states.compose import assigned
 from reliability.states.kinds.stored import Change, Effect, Sealed
@@ -88,4 +89,4 @@ class StoredOpaque(StoredTransactional):
 
 def previous(column: str) -> str:
     """Return the hidden column with an OpaqueState's value before the row's last txid."""
-    return f"_{column}_previous"
+    return hidden(column, "previous")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reliability.core.errors import DropNotPossible
+from reliability.core.names import COMMAND_LINE
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.states import attempt_table
@@ -39,6 +40,7 @@ class DroppedTopology:
     emitted: int
     committed: int
     tables: tuple[DroppedTable, ...]
+    dags: tuple[str, ...]
 
 
 def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopology:
@@ -50,7 +52,9 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
         with connection.transaction() as tx:
             position = tx.one("topology_position", topology=topology)
             _check_idle(tx, topology)
+            dags = dags_of(tx, topology)
         tables: list[DroppedTable] = []
+        sources: list[tuple[str, str]] = []
         for database in databases.all:
             with database.transaction() as tx:
                 declared = declared_tables(tx, topology)
@@ -65,16 +69,26 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
                     )
                     for one in declared
                 ]
-        for table in tables:
-            source = f"table:{table.database}/{table.table}"  # as TableSpout.source
+                sources += [
+                    (one.target_name, f"table:{database.database}/{'.'.join(one.state.target)}")
+                    for one in declared
+                ]
+        for table, source in sources:  # as TableSpout.source
             readers = connection.all("topologies_that_read_table", source=source, topology=topology)
             if readers:
-                raise _used(topology, table.table, [f"topology {r['topology']}" for r in readers])
+                raise _used(topology, table, [f"topology {r['topology']}" for r in readers])
     return DroppedTopology(
         emitted=position["next_txid"] - 1,
         committed=position["curr_txid"] - 1,
         tables=tuple(tables),
+        dags=tuple(dags),
     )
+
+
+def dags_of(tx: DatabaseTransaction, topology: str) -> list[str]:
+    """Return the DAGs in Airflow whose runs emit a topology."""
+    rows = tx.all("dags_of_topology", topology=topology)
+    return [row["dag_id"] for row in rows if row["dag_id"] != COMMAND_LINE]
 
 
 def drop_topology(connection: LedgerConnection, topology: str) -> None:
@@ -98,10 +112,11 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
 
 def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
     if live := tx.one("live_attempts_of", topology=topology)["attempts"]:
+        pause = ", ".join(f"`airflow dags pause {dag_id}`" for dag_id in dags_of(tx, topology))
         raise DropNotPossible(
             f"{topology} has {live} live attempts",
-            remedy=f"pause its DAG in Airflow with `airflow dags pause {topology}`, wait until its "
-            "runs have ended, and call it again.",
+            remedy=f"pause its DAG in Airflow with {pause}, wait until its runs have ended, and "
+            "call it again.",
         )
 
 

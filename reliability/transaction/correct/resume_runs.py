@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reliability.core.leases import DEFAULT_LEASES
+from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
-from reliability.transaction.emit.requests import DAG_ID
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow, DagRun, TaskInstance
@@ -90,7 +90,7 @@ def runs_to_resume(
     lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
     for row in connection.all("dags_of_topology", topology=topology):
         dag_id = row["dag_id"]
-        if dag_id == DAG_ID:
+        if dag_id == COMMAND_LINE:
             with connection.transaction(reads_only=True) as tx:
                 own = undone_of_dag(tx, topology, dag_id)
             lost |= {txid: (dag_id, row["run_id"]) for row in own for txid in row["undone"]}
@@ -134,7 +134,7 @@ def to_make_again(row: Row, topology: str, dag_id: str, run_id: str) -> RunToRes
             "--reprocess-behavior completed"
         )
     because = "Airflow no longer has the run"
-    if dag_id == DAG_ID:
+    if dag_id == COMMAND_LINE:
         named = f" --interval '{interval}'" if interval is not None else ""
         next_step, because = f"reliability run {topology}{named}", "it was no run of Airflow"
     return RunToResume(

@@ -20,7 +20,6 @@ from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import recorded_try_of, request_of
 
 #: The DAG that runs without Airflow name: of `reliability run` and `reliability replay`.
-DAG_ID = "cli"
 ASKED_AGAIN = "the run asked again"
 
 

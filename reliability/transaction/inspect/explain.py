@@ -88,8 +88,8 @@ def explain_row(
 ) -> tuple[Row | None, list[Row]]:
     """Read the row of the target and the contributions to it, from one database."""
     nulls = [name for name, value in key.items() if value is None]
-    place = {parameter(name): value for name, value in key.items()} | {"most": max_rows}
-    contributions = tx.all(contributions_to(tables, nulls, newest=newest), **place)
+    place = {parameter(n): key[name] for n, name in enumerate(tables.state.key)}
+    contributions = tx.all(contributions_to(tables, nulls, newest=newest), most=max_rows, **place)
     if tables.state.is_append:
         return None, contributions
     return tx.first(row_now(tables, nulls), **place), contributions

@@ -275,7 +275,7 @@ def _look_at(
 
 def _going_with(tx: DatabaseTransaction, old: StateTables) -> str:
     """Return what goes with a state; raise AlterNotPossible if something uses its table."""
-    source = f"table:{COORDINATOR}/{old.target_name}"  # as TableSpout.source
+    source = f"table:{COORDINATOR}/{'.'.join(old.state.target)}"  # as TableSpout.source
     readers = tx.all("topologies_that_read_table", source=source, topology=old.topology)
     users = [*dependents_of(tx, old), *(f"topology {row['topology']}" for row in readers)]
     if users:

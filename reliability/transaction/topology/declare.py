@@ -139,7 +139,12 @@ def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     check_table_is_free(tx, tables)
     for statement in statements_to_create(tx, tables):
         tx.run(statement)
-    tx.one("declare_state", target_table=tables.target_name, **recorded_definition(tables))
+    tx.one(
+        "declare_state",
+        target_table=tables.target_name,
+        contribution_table=tables.contribution_table,
+        **recorded_definition(tables),
+    )
 
 
 def recorded_definition(tables: StateTables) -> dict[str, Any]:

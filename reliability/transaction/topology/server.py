@@ -6,6 +6,7 @@ import logging
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import RightMissing, UnexpectedAnswer
+from reliability.core.names import session_name
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
@@ -32,7 +33,7 @@ def end_sessions_of(
     Runs in its own transaction, because the server may refuse it, for example if the session has
     another role. The session's work is rolled back anyway, only later; nothing else waits for that.
     """
-    name = f"reliability {topology} {attempt}"
+    name = session_name(f"reliability {topology} {attempt}")
     try:
         for _ in connection.all("end_sessions_of_attempt", application_name=name):
             logger.info("ended a session of attempt %s of %s", attempt, topology)

@@ -113,9 +113,9 @@ async function post(form) {
 // A run of the DAG with these txids in its conf, asked of Airflow's own API with the user's session.
 async function replay(form, button) {
   const data = new FormData(form);
-  const dag = form.dataset.replays;
+  const topology = form.dataset.replays;
   const wanted = new URLSearchParams({ text: data.get("replay") });
-  const chosen = await fetch(`${base}/dags/${encodeURIComponent(dag)}/chosen?${wanted}`, { headers: HEADERS });
+  const chosen = await fetch(`${base}/dags/${encodeURIComponent(topology)}/chosen?${wanted}`, { headers: HEADERS });
   if (!chosen.ok) {
     answer(form, await chosen.text());
     return;
@@ -124,10 +124,10 @@ async function replay(form, button) {
   const conf = { replay: txids, reason: data.get("reason"), dry_run: Boolean(button.value) };
   const run = await ask("POST", `/api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`, {
     logical_date: null,
-    conf: is_group ? { [dag]: conf } : conf,
+    conf: is_group ? { [topology]: conf } : conf,
   });
-  const query = new URLSearchParams({ run_id: run.dag_run_id });
-  location.assign(`${base}/dags/${encodeURIComponent(dag)}/runs?${query}`);
+  const query = new URLSearchParams({ run_id: run.dag_run_id, dag: dag_id });
+  location.assign(`${base}/dags/${encodeURIComponent(topology)}/runs?${query}`);
 }
 
 // Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.

@@ -1,0 +1,186 @@
+"""Names that Postgres and Airflow take, of a topology, its states, tables and columns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from psycopg2.sql import SQL, Identifier
+
+from reliability import Append, Avg, Count, Latest, MemorySpout, State, Sum, Topology
+from reliability.core.errors import InvalidDefinition
+from reliability.core.names import LONGEST_NAME, check_name
+from reliability.ledger.connection import LedgerConnection
+from reliability.states import attempt_table
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.explain import explain
+from reliability.transaction.inspect.verify import verify
+from tests.support.fix_pipeline import pipeline_of
+
+HOSTILE = [
+    *("order", "select", "user", "rate_%", "%s", "%(txid)s", "100 %", "a.b", "a b", "A", "a"),
+    *('x"; drop table x; --', 'quo"ted', "it's", "{n}", "{target}", "{{", "}", "back\\slash"),
+    *(
+        "`tick`",
+        "umsatz_größe",
+        "日本語",
+        "ü" * 31,
+        "x" * 63,
+        "x" * 62 + "y",
+        "$1",
+        "?",
+        "a=b",
+        "*",
+    ),
+    *("before n", "old n", "key k", "expected n", "kept", "target", "staged", "excluded", "_id"),
+    *("public", "attempt_1", "total_count", "a/b", "-x", "..", "#", "&amp;", "<b>", "~", ":name"),
+]
+TOPOLOGIES = ["Shop.EU-1", "a__b", "x" * 250, "x" * 249 + "y", "Umsätze", "_", "9", "order", "a.b"]
+#: of topologies with random names; each takes about a second
+EXAMPLES = int(os.environ.get("RELIABILITY_NAMES", "15"))
+
+
+def is_name(text: str) -> bool:
+    try:
+        check_name("name", text)
+    except InvalidDefinition:
+        return False
+    return True
+
+
+printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+names = st.sampled_from(HOSTILE) | st.text(printable, min_size=1, max_size=LONGEST_NAME).filter(
+    is_name
+)
+ids = st.sampled_from(TOPOLOGIES) | st.from_regex(r"\A\w[\w.-]{0,60}\Z")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A topology of four states, and the names that it was given."""
+
+    topology: Topology
+    key: str
+    schema: str
+    tables: tuple[str, ...]
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Named:
+    key, price, count, total, mean, last = draw(
+        st.lists(names, min_size=6, max_size=6, unique_by=str.lower)
+    )
+    states = draw(st.lists(names, min_size=4, max_size=4, unique=True))
+    schema = draw(names.filter(lambda name: not name.startswith("pg_")))
+    tables = draw(st.lists(names, min_size=4, max_size=4, unique=True))
+    places = ['"{}"."{}"'.format(*(p.replace('"', '""') for p in (schema, t))) for t in tables]
+    keyed = {key: "text"}
+    try:
+        made = [
+            State(
+                states[0],
+                table=places[0],
+                values={count: Count(), total: Sum(price, "numeric(14,2)")},
+                key=keyed,
+            ),
+            State(
+                states[1],
+                table=places[1],
+                values={mean: Avg(price, "numeric(9,4)"), last: Latest(price, {price: "bigint"})},
+                key=keyed,
+            ),
+            State(states[2], table=places[2], values={total: Append(price)}, key=keyed),
+            State(
+                states[3], table=places[3], values={total: Append(price)}, as_view=True, key=keyed
+            ),
+        ]
+        spout = MemorySpout({key: "string", price: "bigint"}, [[("a", 1), ("b", 2), ("a", 3)]], 1)
+        topology = Topology(draw(ids), spout=spout, process=process_of(made), states=made)
+    except InvalidDefinition as error:
+        assume("would be taken for" not in error.what)
+        raise
+    return Named(topology, key, schema, tuple(tables))
+
+
+def process_of(states: list[State]) -> Any:
+    return lambda batch: {state.name: batch for state in states}
+
+
+def contents(connection: LedgerConnection, state: State) -> list[dict[str, Any]]:
+    columns = [*state.key, *state.values]
+    rows = connection.all(SQL("SELECT * FROM {}").format(Identifier(*state.target)))
+    return sorted(({c: row[c] for c in columns} for row in rows), key=str)
+
+
+def by_place(named: Named, connection: LedgerConnection) -> list[list[list[Any]]]:
+    return [
+        [list(row.values()) for row in contents(connection, state)]
+        for state in named.topology.states
+    ]
+
+
+def live(named: Named, connection: LedgerConnection) -> None:
+    """Emit three txids, commit, replay, roll back, release, verify, explain and drop."""
+    topology, name = named.topology, named.topology.name
+    pipeline = pipeline_of(topology, connection)
+    assert pipeline.emit(None) == [1, 2, 3]
+    for txid in (1, 2):
+        pipeline.transact(txid)
+    after_two = by_place(named, connection)
+    pipeline.transact(3)
+    after_three = by_place(named, connection)
+    assert after_three[0] == [["a", 2, 4], ["b", 1, 2]]
+    assert after_three[1] == [["a", 2, 3], ["b", 2, 2]]
+    assert after_three[2] == after_three[3] == [["a", 1], ["a", 3], ["b", 2]]
+    pipeline.replay(2)
+    assert by_place(named, connection) == after_three
+    own = topology.states[0]
+    key = {column: "a" for column in own.key}
+    explained = explain(connection, name, own.name, key)
+    assert [one.attempt.txid for one in explained.contributions] == [1, 3]
+    roll_back(connection, name, 2, "names")
+    assert by_place(named, connection) == after_two
+    release(connection, name)
+    pipeline.replay(3)
+    assert by_place(named, connection) == after_three
+    assert [found.is_exact for found in verify(connection, name)] == [True] * 4
+    _change_by_hand(named, connection)
+    wrong = [found.state for found in verify(connection, name) if not found.is_exact]
+    assert wrong == [own.name]
+    drop_topology(connection, name)
+    left = (
+        "SELECT relname FROM pg_class WHERE relnamespace = 'reliability_contribution'::regnamespace"
+    )
+    assert connection.all(SQL(left)) == []
+
+
+def _change_by_hand(named: Named, connection: LedgerConnection) -> None:
+    state = named.topology.states[0]
+    count = next(iter(state.values))
+    connection.run(SQL("UPDATE {} SET {} = 9").format(Identifier(*state.target), Identifier(count)))
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink an example takes minutes
+)
+@given(topologies(), st.booleans())
+def test_a_topology_of_any_names_does_all_that_one_of_plain_names_does(
+    connection, monkeypatch, named, has_own_tables
+):
+    """With staged rows in the contributions' tables, and in tables of the attempts' own."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 1 if has_own_tables else 100_000)
+    try:
+        live(named, connection)
+    finally:
+        for row in connection.all("topologies"):
+            drop_topology(connection, row["topology"])
+        schema = SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(named.schema))
+        if named.schema not in ("public", "reliability"):
+            connection.run(schema)
