@@ -139,7 +139,7 @@ class SourceTable:
             if lag is None:
                 tx.run(self._compose("settle_source"))
             else:
-                is_settled = self._compose("older_than_lag", column=_identifier(lag[0]))
+                is_settled = self._compose("older_than_lag", column=sql.Identifier(lag[0]))
             row = tx.one(
                 self._compose("source_keys", is_settled=is_settled),
                 txids=list(known),
@@ -170,15 +170,15 @@ class SourceTable:
 
     def queries(self, columns: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Return a query for each of these ranges of keys, which selects these columns and `_x`."""
-        read = sql.SQL(", ").join([_identifier("source", column) for column in columns])
+        read = sql.SQL(", ").join([sql.Identifier("source", column) for column in columns])
         with self.transaction() as tx:
-            query = self._compose("source_rows", columns=read).as_string(tx.cursor)
-            return [query % {"keys": sql.Literal(keys).as_string(tx.cursor)} for keys in parts]
+            query = self._compose("source_rows", columns=read)
+            return [tx.filled(query, keys=keys) for keys in parts]
 
     def _compose(self, statement: str, **parts: sql.Composable) -> sql.Composed:
         from reliability.ledger.queries import queries
 
-        names = {"table": _identifier(*self.place), "key": _identifier(self.key)}
+        names = {"table": sql.Identifier(*self.place), "key": sql.Identifier(self.key)}
         terms = {
             name: sql.SQL(queries()[name]).format(**names)
             for name in ("tuple_id", "has_wanted_key")
@@ -208,11 +208,6 @@ class SourceTable:
                 if isinstance(error, RightMissing):
                     what += "; GRANT SELECT on it to the role"
                 raise TableUnreadable(what) from error
-
-
-def _identifier(*name: str) -> sql.Composable:
-    """Return a name for a statement with parameters, in which % must be doubled."""
-    return sql.Identifier(*(part.replace("%", "%%") for part in name))
 
 
 def _spark_type(postgres_type: str) -> str:

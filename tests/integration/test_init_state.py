@@ -89,7 +89,7 @@ def test_a_table_that_was_there_belongs_to_nobody(tx):
         ("ALTER TABLE public.s ALTER COLUMN mean DROP EXPRESSION", "column mean is not generated"),
         ("ALTER TABLE public.s DROP CONSTRAINT s_k_key", r"no unique key over \['k'\]"),
         (
-            "ALTER TABLE public.s DROP CONSTRAINT s_key, ADD UNIQUE NULLS DISTINCT (k)",
+            "ALTER TABLE public.s DROP CONSTRAINT s_k_key, ADD UNIQUE NULLS DISTINCT (k)",
             r"no unique key over \['k'\]",
         ),
         ("ALTER TABLE public.s ADD COLUMN own text NOT NULL", "column own is unknown"),

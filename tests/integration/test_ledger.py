@@ -197,8 +197,9 @@ CONSTRAINTS = {
     "ended_says_why": ("UPDATE reliability.attempt SET status = 'FAILED', lease_until = NULL"),
     "committed_is_whole": "UPDATE reliability.transaction SET committed_attempt = 0",
     "one_state_per_target_table": (
-        "INSERT INTO reliability.state"
-        " VALUES ('global_count', 'x', 'public.global_count', '{}', '')"
+        "INSERT INTO reliability.state (topology, state, target_table, definition,"
+        " definition_digest, contribution_table)"
+        " VALUES ('global_count', 'x', 'public.global_count', '{}', '', 'global_count__x')"
     ),
     "source_item_belongs_to_one_txid": (
         "INSERT INTO reliability.source_item VALUES ('global_count', 'memory:0:0', 2, '{(,)}')"

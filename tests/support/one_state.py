@@ -15,6 +15,7 @@ from psycopg2.sql import SQL, Identifier
 
 from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
 from reliability.core.aggregators import winning_row
+from reliability.core.column import hidden
 from reliability.core.difference import Difference
 from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction
@@ -197,8 +198,8 @@ def stored(name: str, value: Any, rows: Sequence[Row]) -> dict[str, Any]:
         pick = min if isinstance(value, Min) else max
         return {name: pick(known, key=_comparable, default=None)}
     assert isinstance(value, Sum | Avg)
-    total = name if isinstance(value, Sum) else f"_{name}_sum"
-    return {total: sum(known) if known else None, f"_{name}_count": len(known)}
+    total = name if isinstance(value, Sum) else hidden(name, "sum")
+    return {total: sum(known) if known else None, hidden(name, "count"): len(known)}
 
 
 def _known(column: str, rows: Sequence[Row]) -> list[Any]:

@@ -81,6 +81,7 @@ class Staged:
                     topology=self.topology,
                     state=tables.state.name,
                     target_table=tables.target_name,
+                    contribution_table=tables.contribution_table,
                     definition=json.dumps(tables.state.definition()),
                     definition_digest=tables.state.digest(),
                 )
