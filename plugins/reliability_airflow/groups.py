@@ -17,7 +17,7 @@ from airflow.sdk import TaskGroup, TriggerRule, task_group
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
-from reliability.deployment.topologies import check_found
+from reliability.deployment import topologies
 from reliability_airflow.assets import alias_of
 from reliability_airflow.operators import TransactionOperator
 from reliability_airflow.schedule import active_runs_limit, notices_of
@@ -165,7 +165,7 @@ def build_tasks(
     :param scope: where in a run's conf stands what is meant for them; empty for a DAG of their own,
         which also has no task `committed`: nothing is behind it
     """
-    check_found(topology)
+    topologies.check_found(topology)
     conf = options.properties(topology, default_args)
     common: dict[str, Any] = {"topology": topology, "scope": scope}
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from psycopg2.sql import SQL, Identifier
 
-from reliability import Append, Avg, Count, Latest, MemorySpout, State, Sum, Topology
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    Latest,
+    MemorySpout,
+    Min,
+    OpaqueState,
+    State,
+    Step,
+    Sum,
+    Topology,
+    TransactionalState,
+)
 from reliability.core.errors import InvalidDefinition
 from reliability.core.names import LONGEST_NAME, check_name
 from reliability.ledger.connection import LedgerConnection
@@ -19,7 +35,7 @@ from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
-from tests.support.fix_pipeline import pipeline_of
+from tests.support.fix_pipeline import Pipeline, pipeline_of
 
 HOSTILE = [
     *("order", "select", "user", "rate_%", "%s", "%(txid)s", "100 %", "a.b", "a b", "A", "a"),
@@ -106,7 +122,7 @@ def topologies(draw: st.DrawFn) -> Named:
     return Named(topology, key, schema, tuple(tables))
 
 
-def process_of(states: list[State]) -> Any:
+def process_of(states: Sequence[State]) -> Any:
     return lambda batch: {state.name: batch for state in states}
 
 
@@ -184,3 +200,103 @@ def test_a_topology_of_any_names_does_all_that_one_of_plain_names_does(
         schema = SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(named.schema))
         if named.schema not in ("public", "reliability"):
             connection.run(schema)
+
+
+@pytest.mark.parametrize("value", ["x" * 63, "rate_%", 'quo"ted', "ü" * 31])
+def test_an_opaque_state_goes_back_whatever_its_value_is_called(connection, value):
+    """The columns with the values before are called after these, and have no more than 63 bytes."""
+    spout = MemorySpout({"k {n}": "string", value: "bigint"}, [[("a", 1), ("a", 2)]], 1)
+    own: Any = {"key": {"k {n}": "text"}, "values": {value: Sum(value)}}
+    states = [OpaqueState('opaque "%s"', **own)]
+    topology = Topology("Opaque.1", spout=spout, process=process_of(states), states=states)
+    pipeline = pipeline_of(topology, connection)
+    pipeline.emit(None)
+    for txid in (1, 2):
+        pipeline.transact(txid)
+    pipeline.replay(2)
+    assert contents(connection, states[0]) == [{"k {n}": "a", value: 3}]
+    roll_back(connection, "Opaque.1", 1, "names")
+    assert contents(connection, states[0]) == [{"k {n}": "a", value: 1}]
+    drop_topology(connection, "Opaque.1")
+
+
+def test_a_transactional_state_commits_whatever_it_is_called(connection):
+    spout = MemorySpout({"100 %": "bigint"}, [[(1,), (2,)]], 1)
+    states = [TransactionalState("order", values={"100 %": Sum("100 %")})]
+    topology = Topology("select", spout=spout, process=process_of(states), states=states)
+    pipeline = pipeline_of(topology, connection)
+    pipeline.emit(None)
+    for txid in (1, 2):
+        pipeline.transact(txid)
+    assert contents(connection, states[0]) == [{"100 %": 3}]
+
+
+# --- in Spark ------------------------------------------------------------------------------------
+
+KEY, WHOLE, LARGE = "a.b `c` %", "it's \\ {n}", 'price "€" 100%'
+
+
+def _clean(batch: Any) -> dict[str, Any]:
+    return {"first.step": batch}
+
+
+def _roll_up(staged: Any) -> dict[str, Any]:
+    return {"order": staged}
+
+
+@pytest.fixture
+def in_spark(pipeline) -> Pipeline:
+    """Two steps, the second of which reads what the first has staged, with names of all kinds."""
+    made: Pipeline = pipeline(
+        Topology(
+            "In.Spark-1",
+            spout=MemorySpout(
+                {KEY: "string", WHOLE: "bigint", LARGE: "decimal(38,2)"},
+                [[("x", 1, Decimal("1.25")), ("y", 2, Decimal("2.50")), ("x", 3, Decimal("0.25"))]],
+                take=3,
+            ),
+            steps=[
+                Step("one.step", _clean, feeds=["first.step"]),
+                Step(
+                    "two-steps",
+                    _roll_up,
+                    feeds=["order"],
+                    reads=["first.step"],
+                    types={f"first.step.{LARGE}": "decimal(38,2)"},
+                ),
+            ],
+            states=[
+                State(
+                    "first.step",
+                    table='"Schema %"."first.step"',
+                    key={KEY: "text"},
+                    values={WHOLE: Sum(WHOLE, "bigint"), LARGE: Sum(LARGE, "numeric")},
+                ),
+                State(
+                    "order",
+                    key={KEY: "text"},
+                    values={
+                        "mean.of": Avg(LARGE, "numeric(9,4)"),
+                        "last %s": Latest(WHOLE, {WHOLE: "bigint"}),
+                        "x" * 63: Min(WHOLE),
+                    },
+                ),
+            ],
+        )
+    )
+    return made
+
+
+def test_spark_reduces_stages_and_reads_columns_of_any_names(in_spark, connection):
+    in_spark.take_in()
+    first, order = in_spark.runner.topology.states
+    assert [list(row.values()) for row in contents(connection, first)] == [
+        ["x", 4, Decimal("1.50")],
+        ["y", 2, Decimal("2.50")],
+    ]
+    assert [list(row.values()) for row in contents(connection, order)] == [
+        ["x", Decimal("1.5000"), 4, 4],
+        ["y", Decimal("2.5000"), 2, 2],
+    ]
+    in_spark.replay(1)
+    assert [found.is_exact for found in verify(connection, "In.Spark-1")] == [True] * 2

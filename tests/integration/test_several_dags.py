@@ -14,7 +14,6 @@ from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.emit.requests import Run, close
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.topology.read_standing import find_standing
-from tests.support.command_line import say
 from tests.support.fix_page import airflow_with_page
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 
@@ -154,9 +153,3 @@ def test_reading_needs_one_of_the_dags_and_changing_all_of_them(
     only({"shop"})
     with pytest.raises(HTTPException):
         access.may_read.dependency(request, None)
-
-
-def test_the_command_line_names_each_dag(pipelines, connection):
-    give_up(connection)
-    said = say("lag", "shop")
-    assert "north" in said or RUN in said

@@ -84,6 +84,7 @@ def airflow_with_page(rights: Rights) -> Iterator[Any]:
     page.dependency_overrides |= {
         access.logged_in.dependency: Person,
         access.may_read.dependency: if_allowed("may_read"),
+        access.may_read_dag.dependency: if_allowed("may_read"),
         access.may_act.dependency: if_allowed("may_act"),
         access.readable_dags: lambda: Everything() if rights.readable is None else rights.readable,
         access.name_of: lambda: Person().get_name(),

@@ -127,6 +127,19 @@ class BinaryRows(Chunks):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Give the columns of batches their names, and pass them to a task."""
+
+    names: tuple[str, ...]
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(
+            pa.RecordBatch.from_arrays(batch.columns, names=list(self.names)) for batch in batches
+        )
+
+
 def write(
     staged: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> int:
@@ -134,7 +147,9 @@ def write(
 
     It is the number of tasks that the final stage ran: adaptive execution changes the plan.
     """
-    results = staged.mapInArrow(task, RESULT).collect()
+    # pyspark reads the names of these columns as paths to fields
+    numbered = staged.toDF(*(f"c{number}" for number in range(len(staged.columns))))
+    results = numbered.mapInArrow(_Named(tuple(staged.columns), task), RESULT).collect()
     if not results:
         return 0
     tracker = staged.sparkSession.sparkContext.statusTracker()
