@@ -86,7 +86,9 @@ class EmitOperator(WaitingOperator):
         from reliability.transaction.emit.emission import emit
 
         if self.scope and is_left_out(context):
-            raise AirflowSkipException("this run is a replay or a dry run of other topologies")
+            # No skip: a group behind this one may be what the run is for.
+            self.log.info("this run is a replay or a dry run of other topologies: nothing to emit")
+            return []
         with mapped_errors(self.topology.name):
             _check_run_stays(context["dag_run"].run_id)
         try:
@@ -248,6 +250,8 @@ class SettleOperator(WaitingOperator):
                     error
                 )
             if emit == "skipped":
+                if txids_to_replay(context) or is_asked_for(REFREEZE, context):
+                    raise self._without(emit, run)  # who asks for a replay gets one, or red
                 raise AirflowSkipException("nothing was to be emitted")
             if emit != "success":
                 raise self._without(emit, run)
@@ -270,8 +274,8 @@ class SettleOperator(WaitingOperator):
 
     def _without(self, emit: str, run: Run) -> RunUnsatisfied:
         what = f"run {run.run_id} of {run.dag_id}: its task `{self.emit_task}` did not "
-        if emit == "upstream_failed":
-            remedy = "fix what failed before that task, and clear it with what is behind it."
+        if emit in ("upstream_failed", "skipped"):
+            remedy = "see to the tasks before that one, and clear it with what is behind it."
             return RunUnsatisfied(f"{what}start", remedy=remedy)
         return RunUnsatisfied(
             f"{what}succeed",

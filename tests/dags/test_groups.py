@@ -258,8 +258,7 @@ def test_a_conf_that_does_not_say_whom_it_means_is_refused(context):
 
 
 def test_a_run_that_replays_another_topology_leaves_a_group_out(context):
-    from airflow.sdk.exceptions import AirflowSkipException
-
+    """G6: were it skipped, a group behind it would be too, and the run green without its replay."""
     from reliability_airflow.context import is_left_out
 
     conf = {"aa": {"replay": "2"}}
@@ -267,9 +266,8 @@ def test_a_run_that_replays_another_topology_leaves_a_group_out(context):
     assert is_left_out(context("outer.bb.emit", conf))
     assert not is_left_out(context("outer.bb.emit", {"aa": {"reason": "x"}}))
     assert not is_left_out(context("outer.bb.emit", {**conf, "bb": {}}))
-    skipped = context("outer.bb.emit", conf)
-    with pytest.raises(AirflowSkipException):
-        skipped["ti"].task.execute(skipped)
+    left_out = context("outer.bb.emit", conf)
+    assert left_out["ti"].task.execute(left_out) == []
 
 
 @pytest.mark.parametrize("task_id", ["aa.settle", "aa.committed"])
@@ -299,6 +297,11 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
         states[:] = [state]
         with pytest.raises(AirflowFailException, match=said):
             task.execute(given)
+    # G6: a task before it was skipped, and so would be the replay
+    states[:], given["dag_run"].conf = ["skipped"], {"aa": {"replay": "2"}}
+    with pytest.raises(AirflowFailException, match=r"`aa\.emit` did not start"):
+        task.execute(given)
+    given["dag_run"].conf = {}
     task.txids = []
     assert task.execute(given) == []
     # what an earlier try has left undone is no skip
