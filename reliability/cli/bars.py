@@ -39,10 +39,10 @@ def followed(items: Iterable[Item], doing: str, what: str = "runs") -> Iterator[
 
 def _bar(err: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(separator=" of "),
-        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.fields[what]}", markup=False),
         TimeElapsedColumn(),
         console=err,
         transient=True,

@@ -131,6 +131,15 @@ def metric_of(topology: str) -> str:
     return re.sub("[^A-Za-z0-9_.-]", "_", topology)
 
 
+def prefix_of(topology: str) -> str:
+    """Return how the names of a topology's temporary files begin; a file's has up to 255 bytes.
+
+    >>> prefix_of("shop"), len(prefix_of("ü" * 250).encode())
+    ('reliability-shop-', 75)
+    """
+    return f"reliability-{_cut(topology, LONGEST_NAME)}-"
+
+
 def _cut(name: str, most: int) -> str:
     return name.encode()[:most].decode(errors="ignore")
 

@@ -20,6 +20,7 @@ from threading import Thread
 from typing import IO
 
 from reliability.core.definitions import WARM
+from reliability.core.names import prefix_of
 from reliability.deployment.address import DriverAddresses
 from reliability.spark.driver_environment import driver_environment, with_temporary_folder
 from reliability.spark.submission import Submission
@@ -133,7 +134,7 @@ class Driver:
         :param tell: called by another thread
         :raises DriverFailed: it failed, or was ended
         """
-        prefix = f"reliability-{self._submission.grant.topology}-"
+        prefix = prefix_of(self._submission.grant.topology)
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
             addresses = DriverAddresses(folder, self._databases)
             environment = {**self._launcher.environment(), **addresses.variables}
@@ -177,7 +178,7 @@ def run_with_log(
     databases: Sequence[str] = (),
 ) -> None:
     """Run a driver as `Driver.run` does, with its output in a file that is kept if it fails."""
-    handle, name = tempfile.mkstemp(prefix=f"reliability-{submission.grant.topology}-")
+    handle, name = tempfile.mkstemp(prefix=prefix_of(submission.grant.topology))
     with os.fdopen(handle, "wb", buffering=0) as log:  # to be read while the driver runs
         try:
             Driver(launcher, submission, databases).run(
