@@ -230,7 +230,7 @@ def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
     page.fill("dialog[open] [name=reason]", "new code")
     with page.expect_navigation():
         page.click("dialog[open] button:has-text('Try it first')")
-    assert page.url.endswith(at("shop", "/runs?run_id=manual+1"))
+    assert page.url.endswith(at("shop", "/runs?run_id=manual+1&dag=shop"))
     conf = {"replay": "1..2", "reason": "new code", "dry_run": True}
     assert airflow.asked == [("shop", {"logical_date": None, "conf": conf})]
 
