@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import TaskGroup, TriggerRule, task_group
+from airflow.sdk import TaskGroup, task_group
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
@@ -20,6 +20,7 @@ from reliability.core.graph import reads_from
 from reliability.deployment import topologies
 from reliability_airflow.assets import alias_of
 from reliability_airflow.operators import TransactionOperator
+from reliability_airflow.releases import TriggerRule
 from reliability_airflow.schedule import active_runs_limit, notices_of
 from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 from reliability_airflow.tasks import (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.bases.hook import BaseHook
-
 from reliability.core.errors import LedgerNotMigrated, ReliabilityError
 from reliability.deployment.address import address_at
 from reliability.deployment.airflow_connections import DEFAULT
+from reliability_airflow.releases import BaseHook
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection

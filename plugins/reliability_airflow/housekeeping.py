@@ -14,14 +14,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, DagRunState
+from airflow.sdk import DAG
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
 from reliability.deployment.address import DriverAddresses
 from reliability.deployment.airflow_connections import configured_databases
 from reliability_airflow.alerts import AlertOperator, Channel, VerifyOperator
-from reliability_airflow.releases import AirflowException
+from reliability_airflow.releases import AirflowException, DagRunState
 from reliability_airflow.stats import tell_gauges
 from reliability_airflow.waiting import WaitingOperator, connections_as_arguments
 

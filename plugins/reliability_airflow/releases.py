@@ -1,4 +1,4 @@
-"""What differs between the releases of Airflow that this package runs in: 3.1 to 3.3.
+"""What differs between the releases of Airflow that this package runs in: 3.0 to 3.3.
 
 Other modules take these names from here. What a release lacks is left out, and said in
 docs/airflow.md.
@@ -6,13 +6,15 @@ docs/airflow.md.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import airflow
 
-from reliability.core.errors import AirflowNotSupported
+from reliability.core.errors import AirflowNotSupported, PythonNotSupported
 
-OLDEST, BEFORE = (3, 1), (4, 0)
+OLDEST, BEFORE = (3, 0), (4, 0)
+PYTHONS = range(10, 14)  # 3.10 to 3.13
 
 
 def check_release(version: str) -> tuple[int, ...]:
@@ -26,7 +28,22 @@ def check_release(version: str) -> tuple[int, ...]:
     return release
 
 
+def check_python(version: tuple[int, ...]) -> None:
+    """Raise PythonNotSupported of a Python in which this package was not tried."""
+    if version[0] != 3 or version[1] not in PYTHONS:
+        raise PythonNotSupported(f"this is Python {version[0]}.{version[1]}")
+
+
+check_python(sys.version_info[:2])
 RELEASE = check_release(airflow.__version__)
+
+if TYPE_CHECKING or RELEASE >= (3, 1):
+    from airflow.sdk import DagRunState, TriggerRule
+    from airflow.sdk.bases.hook import BaseHook
+else:
+    from airflow.hooks.base import BaseHook
+    from airflow.utils.state import DagRunState
+    from airflow.utils.trigger_rule import TriggerRule
 
 if TYPE_CHECKING or RELEASE >= (3, 2):
     from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
@@ -50,8 +67,11 @@ __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSkipException",
+    "BaseHook",
     "CronDataIntervalTimetable",
+    "DagRunState",
     "DeltaDataIntervalTimetable",
+    "TriggerRule",
     "check_release",
     "is_test_run",
     "latest_version",

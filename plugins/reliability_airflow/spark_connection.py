@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.bases.hook import BaseHook
-
 from reliability.core.errors import SparkConnectionMissing
 from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.launch import SparkSubmit
-from reliability_airflow.releases import AirflowNotFoundException
+from reliability_airflow.releases import AirflowNotFoundException, BaseHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context

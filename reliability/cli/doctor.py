@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -20,7 +21,13 @@ from reliability.cli import options
 from reliability.cli.app import FAILED, ledger, verb
 from reliability.cli.parts import Table, answer
 from reliability.core.definitions import WARM
-from reliability.core.errors import EngineUnavailable, NotPossible, ReliabilityError, RightMissing
+from reliability.core.errors import (
+    EngineUnavailable,
+    NotPossible,
+    ReliabilityError,
+    RightMissing,
+    SparkNotSupported,
+)
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
 from reliability.deployment.address import DatabaseAddress, address_of, service_files
@@ -150,10 +157,22 @@ def _spark() -> CheckResult:
 
 
 def _pyspark() -> Iterator[CheckResult]:
-    from reliability.spark.imports import two_releases
+    from reliability.spark.imports import TwoReleases, files_of_client, two_releases
+    from reliability.spark.supported import check_release
 
     if mixed := two_releases():
         yield _fail("pyspark", str(mixed), mixed.command)
+    try:
+        check_release(release := version("pyspark"))
+    except PackageNotFoundError:  # a Spark of the host's own: the driver checks it
+        return
+    except SparkNotSupported as error:
+        yield _fail("pyspark", error.what, str(error.remedy))
+        return
+    if not mixed and (count := files_of_client()) is not None:
+        what = f"pyspark-client is installed over it; {count} of its Python files are not its own"
+        judge = _fail if count else _warning
+        yield judge("pyspark", what, TwoReleases(release, release).command)
 
 
 def _java() -> CheckResult:

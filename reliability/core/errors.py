@@ -579,16 +579,23 @@ class EvaluationLost(
 
 class SparkNotSupported(
     Terminal,
-    remedy="install a Spark that docs/deploy.md names, for the driver and the cluster, or a later "
-    "release of this package.",
+    remedy="install a Spark that docs/deployment/versions.md names, for driver and cluster, or a "
+    "later release of this package.",
 ):
     """This Spark does not do what the accounting of rows relies on."""
 
 
 class AirflowNotSupported(
-    Terminal, remedy="install Airflow 3.1 or later, before 4.0; docs/deploy.md names those tried."
+    Terminal,
+    remedy="install Airflow 3.0 to 3.3; docs/deployment/versions.md names those that are tried.",
 ):
     """This package does not run in this Airflow."""
+
+
+class PythonNotSupported(
+    Terminal, remedy="use Python 3.10 to 3.13; docs/deployment/versions.md names those tried."
+):
+    """This package does not run in this Python."""
 
 
 class EvaluatedTwice(

@@ -148,10 +148,12 @@ def _read(conn_id: str) -> Any:
 
 
 def _found(conn_id: str) -> Any:
-    from airflow.sdk.bases.hook import BaseHook
-
+    try:
+        from airflow.sdk.bases.hook import BaseHook
+    except ImportError:  # Airflow 3.0
+        from airflow.hooks.base import BaseHook  # type: ignore[attr-defined, no-redef]
     loop = _LOOP.get()
-    if loop is not None and not loop.is_closed():
+    if loop is not None and not loop.is_closed() and hasattr(BaseHook, "aget_connection"):
         asked = asyncio.run_coroutine_threadsafe(BaseHook.aget_connection(conn_id), loop)
         return asked.result(_LOOP_SECONDS)
     try:

@@ -44,6 +44,7 @@ from reliability.spark.imports import prefer_installed_pyspark, two_releases
 from reliability.spark.process import call_process, prepare
 from reliability.spark.session import pin_zone, session_builder
 from reliability.spark.stage.reduce import reduce_frame, staged_types, with_spark_types
+from reliability.spark.supported import check_release
 from reliability.states.kinds import stored_state
 
 if TYPE_CHECKING:
@@ -132,8 +133,10 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
     prefer_installed_pyspark(sys.path)
     if mixed := two_releases():
         raise NotPossible(str(mixed), mixed.command)
+    import pyspark
     from pyspark.sql import SparkSession
 
+    check_release(pyspark.__version__)
     if (active := SparkSession.getActiveSession()) is not None:
         yield active
         return

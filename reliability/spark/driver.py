@@ -65,6 +65,7 @@ from reliability.spark.stage.reduce import reduce_frame
 from reliability.spark.stage.stage_task import stage_task, write
 from reliability.spark.stage.task_address import task_address
 from reliability.spark.submission import Submission
+from reliability.spark.supported import check_release
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
 from reliability.states.kinds import stored_state
@@ -129,6 +130,7 @@ def process_attempt(connection: LedgerConnection, submission: Submission) -> Non
     topology = load_topology(submission.module, grant.topology)
     session = warm_session if submission.engine == WARM else own_session
     with session(grant) as spark:
+        check_release(spark.version)
         try:
             process_with(spark, connection, topology, grant, submission.step)
         except ReliabilityError:

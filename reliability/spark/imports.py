@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,6 +58,21 @@ def two_releases(folder: Path | None = None) -> TwoReleases | None:
     if not jars or not files or files[1] == jars[1]:
         return None
     return TwoReleases(files[1], jars[1])
+
+
+def files_of_client() -> int | None:
+    """Return how many Python files of pyspark are not its own; None without pyspark-client.
+
+    Which of the two was unpacked last differs from file to file: some tools unpack both at once.
+    """
+    try:
+        distribution("pyspark-client")
+        files = distribution("pyspark").files or []
+    except PackageNotFoundError:
+        return None
+    python = [file for file in files if file.suffix == ".py" and file.size is not None]
+    sizes = ((file.size, Path(str(file.locate()))) for file in python)
+    return sum(not path.is_file() or path.stat().st_size != size for size, path in sizes)
 
 
 def prefer_installed_pyspark(path: list[str]) -> None:

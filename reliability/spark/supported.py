@@ -21,8 +21,19 @@ from reliability.spark.session import PINNED
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+OLDEST, BEFORE = (4, 0), (5, 0)
 _MARK = f"{OWN}mark"
 _NOT_BY_DEFAULT = "spark.sql.csv.parser.columnPruning.enabled"  # Spark's default is another value
+
+
+def check_release(version: str) -> None:
+    """Raise SparkNotSupported of a release with which not even a session can be prepared.
+
+    Spark 3.5 has no `classic` sessions, no tags of a session's jobs, and another Scala.
+    """
+    release = tuple(int(part) for part in version.split(".")[:2])
+    if not OLDEST <= release < BEFORE:
+        raise SparkNotSupported(f"this is Spark {version}")
 
 
 def check_spark(spark: SparkSession) -> None:

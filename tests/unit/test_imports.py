@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from reliability.cli import doctor
-from reliability.core.errors import NotPossible
+from reliability.core.errors import NotPossible, SparkNotSupported
 from reliability.spark.check import local_spark
 from reliability.spark.imports import ARCHIVE, prefer_installed_pyspark, two_releases
+from reliability.spark.supported import check_release
 
 
 @pytest.fixture
@@ -62,3 +63,39 @@ def test_doctor_and_check_print_what_mends_two_releases_of_pyspark(install):
 
 def test_an_archive_alone_is_of_one_release(tmp_path):
     assert two_releases(tmp_path / "pyspark.zip" / "pyspark") is None
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(7, "WARNING"), (8, "FAIL")])
+def test_doctor_sees_pyspark_client_file_by_file(tmp_path, monkeypatch, size, verdict):
+    """uv unpacks both at once: which of them a file is of differs from file to file."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "conf.py").write_text("a = 1 #")
+    record = f"pyspark/conf.py,sha256=x,{size}\npyspark/jars/a.jar,sha256=x,9\n"
+    for name, files in {"pyspark": record, "pyspark_client": ""}.items():
+        (info := tmp_path / f"{name}-4.3.0.dist-info").mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 4.3.0\n"
+        (info / "METADATA").write_text(metadata)
+        (info / "RECORD").write_text(files)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    [found] = doctor._pyspark()
+    assert found.verdict is doctor.CheckStatus[verdict]
+    assert "pip install --force-reinstall --no-deps pyspark==4.3.0" in found.todo
+
+
+@pytest.mark.parametrize("release", ["3.5.9", "5.0.0"])
+def test_another_spark_is_refused_by_driver_check_and_doctor(monkeypatch, release):
+    """Spark 3.5 failed in the middle, as if by an error of the process function."""
+    with pytest.raises(SparkNotSupported, match=f"this is Spark {release}"):
+        check_release(release)
+    monkeypatch.setattr(doctor, "version", lambda _: release)
+    [found] = doctor._pyspark()
+    assert found.verdict is doctor.CheckStatus.FAIL
+    assert "docs/deployment/versions.md" in str(found.todo)
+    monkeypatch.setattr("pyspark.__version__", release)
+    with pytest.raises(SparkNotSupported), local_spark([]):
+        pass
+
+
+@pytest.mark.parametrize("release", ["4.0.0", "4.3.0", "4.2.0.dev3"])
+def test_each_spark_4_is_taken(release):
+    check_release(release)
