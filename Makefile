@@ -11,7 +11,7 @@ SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo screenshots docs test test-all bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@for victim in driver engine; do $(MAKE) demo ENGINE=warm KILL=$$victim || exit 1; done
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
 	  else echo "no Docker here: verify-compose did not run"; fi
+
+matrix: setup ## Try each combination of versions in an environment of its own; ONLY="airflow3.0 …"
+	@$(PY) -m dev.matrix $(if $(ONLY),--only $(ONLY))
 
 bench: setup ## Measure it beside others; QUICK=1|LARGE=1, ONLY=append,upsert
 	@$(PY) -m benchmarks run $(if $(QUICK),--size quick) $(if $(LARGE),--size large) \

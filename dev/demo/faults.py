@@ -18,7 +18,7 @@ VICTIMS: tuple[Victim, ...] = get_args(Victim)
 LIVE_DRIVERS = SQL("""
     SELECT a.txid, a.attempt_id, d.driver_pid, d.python_pid FROM reliability.attempt a
       JOIN reliability.attempt_step d USING (topology, txid, attempt_id)
-     WHERE a.topology = 'cdnow_revenue' AND a.status = 'PROCESSING' AND a.txid >= %(first)s
+     WHERE a.topology = %(topology)s AND a.status = 'PROCESSING' AND a.txid >= %(first)s
        AND d.status = 'RUNNING' AND d.started_at IS NOT NULL
      ORDER BY d.started_at DESC LIMIT 1
 """)
@@ -46,11 +46,15 @@ NAMES: dict[Victim, str] = {
 
 
 def kill_one(
-    victim: Victim, environment: Environment, connection: LedgerConnection, first: int
+    victim: Victim,
+    environment: Environment,
+    connection: LedgerConnection,
+    first: int,
+    topology: str = "cdnow_revenue",
 ) -> Killed | None:
     """Kill the victim if an attempt of txid `first` or later is running now, else do nothing."""
     with connection.transaction() as tx:
-        attempt = tx.first(LIVE_DRIVERS, first=first)
+        attempt = tx.first(LIVE_DRIVERS, first=first, topology=topology)
     if attempt is None:
         return None
     try:

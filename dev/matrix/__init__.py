@@ -1,0 +1,1 @@
+"""The trial of each combination of versions: `make matrix`."""
