@@ -33,7 +33,7 @@ with DAG(
     start_date=START,
     end_date=START + timedelta(days=2, hours=12),
     catchup=True,
-    default_args={"retries": 0, "retry_delay": timedelta(seconds=1)},
+    default_args={"retries": 1, "retry_delay": timedelta(seconds=1)},
 ) as mart:
 
     @task
