@@ -53,6 +53,9 @@ class Trial:
         server = self.environment.postgres
         server.home.mkdir(parents=True, exist_ok=True)
         server.binaries = reachable(postgres(combination.postgres), server.home, server.account)
+        archive = self.environment.spark.archive  # takes minutes, and saves seconds of each driver
+        archive.parent.mkdir(exist_ok=True)
+        archive.touch()
         os.environ.update(self.environment.own_env())
         self.connection = LedgerConnection("service=reliability", application_name="matrix")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from reliability.cli import doctor
 from reliability.core.errors import NotPossible, SparkNotSupported
+from reliability.spark import driver
 from reliability.spark.check import local_spark
 from reliability.spark.imports import ARCHIVE, prefer_installed_pyspark, two_releases
 from reliability.spark.supported import check_release
@@ -99,3 +102,13 @@ def test_another_spark_is_refused_by_driver_check_and_doctor(monkeypatch, releas
 @pytest.mark.parametrize("release", ["4.0.0", "4.3.0", "4.2.0.dev3"])
 def test_each_spark_4_is_taken(release):
     check_release(release)
+
+
+def test_a_driver_refuses_another_spark_before_it_asks_it_for_anything(monkeypatch):
+    spark = SimpleNamespace(version="3.5.9")
+    monkeypatch.setattr(driver, "own_session", lambda _: nullcontext(spark))
+    monkeypatch.setattr(driver, "load_topology", lambda *_: None)
+    grant = SimpleNamespace(topology="shop")
+    submission = SimpleNamespace(grant=grant, module="shop", engine="submit", step="process")
+    with pytest.raises(SparkNotSupported, match=r"this is Spark 3\.5\.9"):
+        driver.process_attempt(None, submission)
