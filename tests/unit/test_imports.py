@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,7 @@ def test_a_driver_refuses_another_spark_before_it_asks_it_for_anything(monkeypat
     monkeypatch.setattr(driver, "own_session", lambda _: nullcontext(spark))
     monkeypatch.setattr(driver, "load_topology", lambda *_: None)
     grant = SimpleNamespace(topology="shop")
-    submission = SimpleNamespace(grant=grant, module="shop", engine="submit", step="process")
+    nobody: Any = None
+    submission: Any = SimpleNamespace(grant=grant, module="shop", engine="submit", step="process")
     with pytest.raises(SparkNotSupported, match=r"this is Spark 3\.5\.9"):
-        driver.process_attempt(None, submission)
+        driver.process_attempt(nobody, submission)
