@@ -67,7 +67,7 @@ def try_one(combination: Combination) -> bool:
         outcome = dict(Trial(combination, say).run())
     except DevError as error:
         say(f"no: {error}")
-        outcome = {"failure": str(error)[:300]}
+        outcome = {"failure": " ".join(str(error).split())[:300]}
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     known[combination.name] = {
         "day": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",

@@ -78,7 +78,7 @@ class Trial:
                 yield name, True
         except (DevError, ReliabilityError, OSError, AssertionError) as error:
             self.say(f"no: {error}")
-            yield "failure", f"{type(error).__name__}: {error}"[:300]
+            yield "failure", " ".join(f"{type(error).__name__}: {error}".split())[:300]
         finally:
             self.connection.close()
             self.environment.down()
