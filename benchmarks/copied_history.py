@@ -46,7 +46,7 @@ CHANGED = {
 COLUMNS = SQL("""
     SELECT attname AS name FROM pg_attribute
      WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
-       AND (attidentity = '' OR attname = 'request_id')
+       AND attgenerated = '' AND (attidentity = '' OR attname = 'request_id')
 """)
 COPY = SQL("""
     INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE

@@ -25,6 +25,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "quarantine",
     "airflow",
     "alter",
+    "adopt",
     "maintenance",
     "engine",
     "doctor",

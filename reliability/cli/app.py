@@ -210,10 +210,11 @@ def topology_from_code(
 
 def module_of(connection: LedgerConnection, topology: str) -> str:
     """Return the module that is recorded in the ledger."""
-    row = connection.one("topology_position", topology=topology)
-    if not row["module"]:
+    row = connection.first("topology_position", topology=topology)
+    if row is None or not row["module"]:
+        why = "it is not known yet" if row is None else "its process function names none"
         raise TopologyNotFound(
-            f"the ledger does not know the module of {topology}: its process function names none",
+            f"the ledger does not know the module of {topology}: {why}",
             remedy="give it with --module.",
         )
     return str(row["module"])

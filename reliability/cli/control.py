@@ -174,32 +174,43 @@ def _released(txids: Selected, runs: Sequence[RunToClear]) -> Iterator[str]:
 # --- drop ----------------------------------------------------------------------------------------
 
 
-@verb("reliability drop shop", "reliability drop shop --yes")
+@verb("reliability drop shop", "reliability drop shop --yes", "reliability drop shop --keep-tables")
 def drop(
-    topology: options.Topology, yes: options.Yes = False, as_json: options.AsJson = False
+    topology: options.Topology,
+    keep_tables: Annotated[
+        bool, typer.Option("--keep-tables", help="Let its tables stay as ordinary tables.")
+    ] = False,
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Drop a topology with its tables, contributions and ledger rows, for development.
+    """Drop a topology with its tables, contributions and ledger rows.
 
     Nothing can bring it back. Refused while attempts are live, or if a view, a foreign key or
-    another topology uses one of its tables. The source and Airflow's runs stay as they are.
+    another topology uses what goes. The source and Airflow's runs stay as they are. With
+    --keep-tables, only history and the ledger's columns go; a view of appended rows becomes a
+    table, and needs its grants again.
     """
     with ledger() as connection:
-        going = what_would_go(connection, topology)
+        going = what_would_go(connection, topology, keep_tables=keep_tables)
         if not yes:
             for one in going.tables:
                 where = f" in {one.database}" if one.database else ""
                 say(f"  {one.table}{where}: {one.rows:,} rows", err=True)
+            what = "the history of these tables" if keep_tables else "these tables"
             check_asked(
-                f"Drop {topology} with these tables and {going.emitted:,} txids, "
+                f"Drop {topology} with {what} and {going.emitted:,} txids, "
                 f"{going.committed:,} of them committed? Nothing can bring them back.",
                 yes=False,
             )
-        drop_topology(connection, topology)
+        drop_topology(connection, topology, keep_tables=keep_tables)
     delete = "; ".join(f"airflow dags delete {dag_id} --yes" for dag_id in going.dags)
+    tables = f"{len(going.tables)} tables"
+    what = f"{going.emitted:,} txids" if keep_tables else f"{tables} and {going.emitted:,} txids"
     line = (
-        f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
-        f"start again, delete its runs in Airflow: {delete}"
+        f"{topology} is dropped, with {what}. To start again, delete its runs in Airflow: {delete}"
     )
+    if keep_tables:
+        line = f"{tables} are ordinary tables now. {line}"
     answer({"topology": topology, **plain(going)}, [Line(line)], as_json=as_json)
 
 

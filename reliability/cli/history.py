@@ -53,7 +53,11 @@ def explain(
         explanation = explain_row(connection, topology, state, read_key(key or []))
         if contents:
             wanted = contents.select(connection, topology).intervals
-            own = [one for one in explanation.contributions if one.attempt.txid in wanted]
+            own = [
+                one
+                for one in explanation.contributions
+                if one.attempt is not None and one.attempt.txid in wanted
+            ]
             explanation = replace(explanation, contributions=tuple(own))
     answer(explanation, _explanation(explanation), as_json=as_json)
 
@@ -74,6 +78,9 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
     return key
 
 
+_PRESENCE = {"compacted": "this txid and older ones", "adopted": "adopted"}
+
+
 def _explanation(explanation: Explanation) -> Iterator[Part]:
     if explanation.row is not None:
         yield Line(f"now: {format_row(explanation.row)}")
@@ -88,7 +95,7 @@ def _explanation(explanation: Explanation) -> Iterator[Part]:
                 *(format_cell(contribution.values[name]) for name in columns),
                 contribution.committed_at,
                 contribution.run_id,
-                "this txid and older ones" if contribution.presence == "compacted" else "",
+                _PRESENCE.get(contribution.presence, ""),
             )
             for contribution in explanation.contributions
         ],

@@ -144,7 +144,8 @@ def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Colu
         is_rounded=not is_exact(type_),
         sums=column if is_exact(type_) else "",
     )
-    return (value, count_column(count, f"count({quoted(column)})"))
+    is_known = f"CASE WHEN {place('row', name)} IS NULL THEN 0 ELSE 1 END"
+    return (value, count_column(count, f"count({quoted(column)})", adopted=is_known))
 
 
 # --- of one source row ---------------------------------------------------------------------------
@@ -234,6 +235,7 @@ def winning_row(
     types = {name: value.type for name, value in values.items()} | keys | {tuple_id: "bigint"}
     read = [quoted(value.column) for value in values.values()] + [quoted(name) for name in order]
     row = ", ".join(f"'f{n}', {term}" for n, term in enumerate([*read, _TUPLE_ID]))
+    ordered = dict(zip(keys, order, strict=True))
     winner = _winner_in_spark(f"named_struct({row})", list(order), least)
     wins = _added_wins(keys, least)
     return tuple(
@@ -244,8 +246,10 @@ def winning_row(
             fold=f"first_value({place('staged', name)})",
             combine=f"CASE WHEN {wins} THEN {place('added', name)}"
             f" ELSE {place('target', name)} END",
+            adopted="0" if name == tuple_id else "",
             order=_order_of_staged(keys, tuple_id, least),
             is_compared=name in keys,
+            orders_by=ordered.get(name, ""),
         )
         for n, (name, type_) in enumerate(types.items())
     )

@@ -6,10 +6,11 @@ An aggregator has one expression per place where it is computed:
 - `fold`: how Postgres folds the staged rows of a key, `combine`: how it adds them to a target row;
 - `swap`: how Postgres exchanges an old contribution for a new one, exactly (H3). Only counts
   and exact sums have it (`is_exact_sum`). It is None for everything else, and the value is
-  recomputed from the kept contributions.
+  recomputed from the kept contributions;
+- `adopted`: what a hidden column has in a row of a table that is adopted (H7).
 
-In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`;
-`place` writes it.
+In the last four `{row.column}` is a column of a row: `staged`, `target`, `added`, `old`, `new` or
+`row`; `place` writes it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Column:
     :param is_rounded: a sum of floats, whose last digits depend on the order of addition
     :param is_compared: Spark compares the values to find this one
     :param sums: the column of the frame whose exact sum this is; Spark's own sum may overflow
+    :param orders_by: the column of the frame that it keeps, because rows are ordered by it
     """
 
     name: str
@@ -46,11 +48,13 @@ class Column:
     fold: str = ""
     combine: str = ""
     swap: str | None = None
+    adopted: str = ""
     order: str = ""
     is_count: bool = False
     is_rounded: bool = False
     is_compared: bool = False
     sums: str = ""
+    orders_by: str = ""
 
     @property
     def is_exact_sum(self) -> bool:
@@ -143,7 +147,7 @@ def exchanged(name: str, type_: str) -> str:
     return f"CAST(CAST({target} AS numeric) - {old} + {new} AS {type_})"
 
 
-def count_column(name: str, spark: str) -> Column:
+def count_column(name: str, spark: str, adopted: str = "") -> Column:
     """Return a column that counts: bigint, never NULL."""
     return Column(
         name=name,
@@ -152,6 +156,7 @@ def count_column(name: str, spark: str) -> Column:
         fold=f"sum({place('staged', name)})",
         combine=f"{place('target', name)} + {place('added', name)}",
         swap=exchanged(name, "bigint"),
+        adopted=adopted,
         is_count=True,
     )
 
@@ -165,7 +170,7 @@ INTERNAL = frozenset(
         *("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"),
     }
 )
-ROW_COUNT = count_column("_rows", "count(1)")
+ROW_COUNT = count_column("_rows", "count(1)", adopted="1")
 """The hidden row count of every combined state: a key is deleted with its last row (H3)."""
 
 

@@ -143,6 +143,12 @@ class AlterNotPossible(Terminal, remedy="restore the definition; {alter} says wh
     """The tables of a state cannot be altered to its new definition; nothing was changed."""
 
 
+class AdoptNotPossible(
+    Terminal, remedy="change the table, or the definition of the state; nothing was changed."
+):
+    """A state cannot adopt the rows of a table."""
+
+
 class TargetTableTaken(
     Terminal,
     remedy="give the state another name or table; a table belongs to one state of one topology.",

@@ -48,8 +48,10 @@ def check_headers(
 
 
 def format_header(row: Row) -> str:
-    attempt = TransactionAttempt(row["txid"], row["attempt_id"])
-    return f"attempt {attempt} is recorded with {row['rows']} rows, but {row['found']} exist"
+    what = "what was adopted"
+    if row["txid"] > 0:
+        what = f"attempt {TransactionAttempt(row['txid'], row['attempt_id'])}"
+    return f"{what} is recorded with {row['rows']} rows, but {row['found']} exist"
 
 
 def compacted_through(

@@ -194,19 +194,24 @@ class StateTables(ABC):
         return SQL("CREATE SCHEMA {}").format(Identifier(self.state.target[0]))
 
     def create(self) -> Composed:
-        return (
-            self.sql(
-                "CREATE TABLE {contribution} ({columns});"
-                "CREATE INDEX ON {contribution} (_txid, _attempt_id);",
-                columns=column_definitions(self.contribution_columns()),
-            )
-            + self.create_target()
+        return self.create_contributions() + SQL(";") + self.create_target()
+
+    def create_contributions(self) -> Composed:
+        return self.sql(
+            "CREATE TABLE {contribution} ({columns});"
+            "CREATE INDEX ON {contribution} (_txid, _attempt_id)",
+            columns=column_definitions(self.contribution_columns()),
         )
 
     def create_target(self) -> Composed:
         """Create the target, with its indexes and those that it needs of the contributions."""
         columns = column_definitions(self.target_columns())
-        return self.sql("CREATE TABLE {target} ({columns})", columns=columns)
+        created = self.sql("CREATE TABLE {target} ({columns})", columns=columns)
+        return SQL(";").join([created, *self.index_target()])
+
+    def index_target(self) -> list[Composed]:
+        """Return the statements that make the target's keys and indexes, and those below it."""
+        return []
 
     def create_view(self) -> Composed:
         """Create the target as a view, or add columns to it.
@@ -235,6 +240,32 @@ class StateTables(ABC):
     def drop(self) -> Composed:
         """Drop both tables; fail if something depends on the target."""
         return self.sql("DROP TABLE IF EXISTS {target}, {contribution}")
+
+    def hidden_columns(self) -> list[str]:
+        """Return the columns of the target that the ledger needs and a reader does not."""
+        shown = {*self.state.key, *self.state.values}
+        return [name for name in self.target_columns() if name not in shown]
+
+    def make_ordinary(self) -> list[Composed]:
+        """Make the target an ordinary table with the same rows, without the ledger's columns.
+
+        Values that Postgres generates from hidden columns become plain ones first.
+        """
+        columns = self.target_columns()
+        alter = [
+            SQL("ALTER {} DROP EXPRESSION").format(Identifier(name))
+            for name, column in columns.items()
+            if column.is_generated
+        ]
+        drop = [SQL("DROP {}").format(Identifier(name)) for name in self.hidden_columns()]
+        return [
+            self.sql("ALTER TABLE {target} ") + SQL(", ").join(actions)
+            for actions in (alter, drop)
+            if actions
+        ]
+
+    def drop_contributions(self) -> Composed:
+        return self.sql("DROP TABLE IF EXISTS {contribution}")
 
     def count(self) -> Composed:
         return self.sql("SELECT count(*) AS rows FROM {target}")

@@ -104,6 +104,20 @@ CREATE TABLE reliability.state (
     CONSTRAINT keep_txids_starts_at_1 CHECK (keep_txids >= 1)
 );
 
+-- The table whose rows a state has adopted before its topology's first commit, as the contribution
+-- of txid 0, which no attempt has made.
+CREATE TABLE reliability.adoption (
+    topology      text NOT NULL,
+    state         text NOT NULL,
+    adopted_table text NOT NULL,
+    rows          bigint NOT NULL,
+    adopted_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    adopted_by    text NOT NULL,
+    reason        text,
+    PRIMARY KEY (topology, state),
+    FOREIGN KEY (topology, state) REFERENCES reliability.state ON DELETE CASCADE
+);
+
 -- How the definition of a state has changed since its topology's first commit (C11).
 CREATE TABLE reliability.alteration (
     alteration_id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -4,7 +4,8 @@
 
 -- The header of a txid's contribution to a state. Missing rows are an error unless the header says
 -- that there are none. A state that keeps no contributions has headers but no rows. A compacted
--- txid whose keys all occur in later txids has no row left, but is not empty.
+-- txid whose keys all occur in later txids has no row left, but is not empty. Txid 0 is what the
+-- state has adopted; no attempt has made it, and it counts as compacted.
 CREATE TABLE reliability.contribution (
     topology   text NOT NULL,
     state      text NOT NULL,
@@ -12,9 +13,12 @@ CREATE TABLE reliability.contribution (
     attempt_id integer NOT NULL,
     presence   text NOT NULL,
     rows       bigint NOT NULL,
+    made_by    bigint GENERATED ALWAYS AS (nullif(txid, 0)) STORED,
     PRIMARY KEY (topology, state, txid),
     FOREIGN KEY (topology, state) REFERENCES reliability.state,
-    FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt,
+    FOREIGN KEY (topology, made_by, attempt_id) REFERENCES reliability.attempt,
+    CONSTRAINT only_the_adopted_is_of_no_attempt CHECK (
+        txid > 0 OR txid = 0 AND attempt_id = 0 AND presence = 'compacted'),
     CONSTRAINT contribution_presence CHECK (presence IN ('present', 'empty', 'compacted')),
     CONSTRAINT empty_contribution_has_no_rows CHECK (
         rows >= 0 AND (presence = 'compacted' OR (presence = 'empty') = (rows = 0)))

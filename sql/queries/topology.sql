@@ -93,7 +93,8 @@ SELECT txid, verdict, verdict_reason FROM reliability.attempt
  ORDER BY txid;
 
 -- forget_state --
--- Remove the record of a state to which nothing has ever been committed.
+-- Remove the record of a state to which nothing has ever been committed; it has no rows, adopted ones
+-- neither.
 DELETE FROM reliability.state
  WHERE topology = %(topology)s AND state = %(state)s AND commit_number = 0
 RETURNING state;

@@ -45,15 +45,14 @@ class StoredRows(StoredState):
     def target_columns(self) -> dict[str, TableColumn]:
         return self.key_and_values() | BOOKKEEPING
 
-    def create_target(self) -> Composed:
+    def index_target(self) -> list[Composed]:
         # Rows are appended in the order of their txids. An index of every row would take a third
         # of a large commit, and only replays and rollbacks look rows up by their txid.
         by_txid = self.sql(
-            ";CREATE INDEX ON {target} USING brin (_txid, _attempt_id)"
+            "CREATE INDEX ON {target} USING brin (_txid, _attempt_id)"
             " WITH (pages_per_range = 32, autosummarize = on)"
         )
-        by_key = self.sql(";CREATE INDEX ON {target} ({key})" if self.key else "")
-        return super().create_target() + by_txid + by_key
+        return [by_txid, *([self.sql("CREATE INDEX ON {target} ({key})")] if self.key else [])]
 
     @property
     def shown(self) -> list[str]:

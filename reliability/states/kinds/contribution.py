@@ -49,9 +49,9 @@ class StoredContributions(KeyedState):
 
     keeps_contributions = True
 
-    def create_target(self) -> Composed:
+    def index_target(self) -> list[Composed]:
         # a replay reads the other txids of a key there
-        return super().create_target() + self.sql("; CREATE INDEX ON {contribution} ({key})")
+        return [*super().index_target(), self.sql("CREATE INDEX ON {contribution} ({key})")]
 
     @property
     def is_invertible(self) -> bool:

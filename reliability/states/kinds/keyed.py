@@ -25,8 +25,8 @@ class KeyedState(StoredState):
     def target_columns(self) -> dict[str, TableColumn]:
         return self.key_and_values() | {TXID: BOOKKEEPING[TXID]}
 
-    def create_target(self) -> Composed:
-        return super().create_target() + SQL(";") + self.add_key()
+    def index_target(self) -> list[Composed]:
+        return [self.add_key()]
 
     def add_key(self) -> Composed:
         """Make the target's key unique; NULL equals NULL there."""

@@ -6,9 +6,10 @@ changes it, a rollback deletes it. A sweep deletes what no header names.
 
 from __future__ import annotations
 
-from psycopg2.sql import SQL, Composable, Composed
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.states import attempt_table
+from reliability.states.compose import names
 from reliability.states.kinds.append import REPLACED_ROWS, StoredRows
 from reliability.states.kinds.stored import REACHED, Change, Effect, Sealed
 from reliability.states.tables import BOOKKEEPING, TableColumn
@@ -27,11 +28,28 @@ class ViewedRows(StoredRows):
         return {name: TableColumn(column.type) for name, column in columns.items()}
 
     def create_target(self) -> Composed:
-        by_key = self.sql(";CREATE INDEX ON {contribution} ({key})" if self.key else "")
-        return self.create_view() + by_key
+        by_key = [self.sql("CREATE INDEX ON {contribution} ({key})")] if self.key else []
+        return SQL(";").join([self.create_view(), *by_key])
+
+    def index_target(self) -> list[Composed]:
+        return []
 
     def drop(self) -> Composed:
-        return self.drop_view() + self.sql("; DROP TABLE IF EXISTS {contribution}")
+        return self.drop_view() + SQL("; ") + self.drop_contributions()
+
+    def make_ordinary(self) -> list[Composed]:
+        """Put a table with its rows in the place of the view, whose grants go with it."""
+        left = Identifier(self.state.target[0], " reliability left")
+        shown = names(self.shown)
+        return [
+            self.sql("CREATE TABLE {left} AS SELECT {shown} FROM {target}", left=left, shown=shown),
+            self.drop_view(),
+            self.sql(
+                "ALTER TABLE {left} RENAME TO {name}",
+                left=left,
+                name=Identifier(self.state.target[1]),
+            ),
+        ]
 
     def append_staged(self, change: Change, sealed: Sealed) -> None:
         """Leave the rows where they are; the header of the commit shows them."""

@@ -1,7 +1,8 @@
 """Drop a topology: its tables, its contributions, and its rows of the ledger, in all databases.
 
-For development: nothing can bring it back. The other databases come first, each in a transaction of
-its own, while the topology is locked in the ledger; a call that was interrupted can be repeated.
+Nothing can bring it back. Its tables may stay as ordinary tables, without history. The other
+databases come first, each in a transaction of its own, while the topology is locked in the ledger;
+a call that was interrupted can be repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reliability.transaction.topology.lifecycle import count_rows, dependents_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTable:
-    """A table that goes, with its contributions.
+    """A table that goes with its contributions, or stays without.
 
     :param database: the name of its database; "" is the ledger's own
     """
@@ -35,15 +36,18 @@ class DroppedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTopology:
-    """What a drop removes."""
+    """What a drop removes; the tables stay if `keeps_tables`."""
 
     emitted: int
     committed: int
+    keeps_tables: bool
     tables: tuple[DroppedTable, ...]
     dags: tuple[str, ...]
 
 
-def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopology:
+def what_would_go(
+    connection: LedgerConnection, topology: str, *, keep_tables: bool = False
+) -> DroppedTopology:
     """Return what `drop_topology` would remove.
 
     :raises DropNotPossible: see drop_topology
@@ -59,7 +63,7 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
             with database.transaction() as tx:
                 declared = declared_tables(tx, topology)
                 for one in declared:
-                    _check_unused(tx, topology, one)
+                    _check_unused(tx, one, keep_tables=keep_tables)
                 tables += [
                     DroppedTable(
                         database=database.database,
@@ -73,13 +77,14 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
                     (one.target_name, f"table:{database.database}/{'.'.join(one.state.target)}")
                     for one in declared
                 ]
-        for table, source in sources:  # as TableSpout.source
+        for table, source in [] if keep_tables else sources:  # as TableSpout.source
             readers = connection.all("topologies_that_read_table", source=source, topology=topology)
             if readers:
                 raise _used(topology, table, [f"topology {r['topology']}" for r in readers])
     return DroppedTopology(
         emitted=position["next_txid"] - 1,
         committed=position["curr_txid"] - 1,
+        keeps_tables=keep_tables,
         tables=tuple(tables),
         dags=tuple(dags),
     )
@@ -91,13 +96,17 @@ def dags_of(tx: DatabaseTransaction, topology: str) -> list[str]:
     return [row["dag_id"] for row in rows if row["dag_id"] != COMMAND_LINE]
 
 
-def drop_topology(connection: LedgerConnection, topology: str) -> None:
+def drop_topology(
+    connection: LedgerConnection, topology: str, *, keep_tables: bool = False
+) -> None:
     """Drop a topology with all that it has, in all its databases.
 
-    :raises DropNotPossible: an attempt is live, a view or a foreign key depends on a table, or
-        another topology has read one
+    :param keep_tables: let the tables stay, without the ledger's columns and history
+    :raises DropNotPossible: an attempt is live, a view or a foreign key depends on what goes, or
+        another topology has read a table that goes
     """
-    what_would_go(connection, topology)  # refuse before the first database has changed
+    # refuse before the first database has changed
+    what_would_go(connection, topology, keep_tables=keep_tables)
     with (
         TopologyDatabases.of_known(connection, topology) as databases,
         connection.transaction() as tx,
@@ -106,8 +115,8 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
         _check_idle(tx, topology)
         for participant in databases:
             with participant.transaction() as there:
-                _drop_in(there, topology)
-        _drop_in(tx, topology)
+                _drop_in(there, topology, keep_tables=keep_tables)
+        _drop_in(tx, topology, keep_tables=keep_tables)
 
 
 def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
@@ -120,9 +129,18 @@ def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
         )
 
 
-def _check_unused(tx: DatabaseTransaction, topology: str, tables: StateTables) -> None:
-    if users := dependents_of(tx, tables):
-        raise _used(topology, tables.target_name, users)
+def _check_unused(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: bool) -> None:
+    """Raise if something depends on what goes: the table, or only the ledger's columns of it."""
+    if keep_tables and not tables.is_view:
+        hidden, own = tables.hidden_columns(), list(tables.target_columns())
+        rows = tx.all("dependents_of_columns", table=tables.target_name, columns=hidden, own=own)
+        users = [
+            f"{row['dependent']} (column {row['name']})" for row in rows if not row["goes_with_it"]
+        ]
+    else:
+        users = [*dependents_of(tx, tables)]
+    if users:
+        raise _used(tables.topology, tables.target_name, users)
 
 
 def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
@@ -132,10 +150,15 @@ def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
     )
 
 
-def _drop_in(tx: DatabaseTransaction, topology: str) -> None:
+def _drop_in(tx: DatabaseTransaction, topology: str, *, keep_tables: bool) -> None:
+    declared = declared_tables(tx, topology)
+    for tables in declared:
+        _check_unused(tx, tables, keep_tables=keep_tables)
+    if keep_tables:  # the rows of a view are in attempts' tables, too
+        for statement in (one for tables in declared for one in tables.make_ordinary()):
+            tx.run(statement)
     for row in tx.all("tables_of_attempts", topology=topology, state=None):
         attempt_table.drop(tx, row["table_id"])
-    for tables in declared_tables(tx, topology):
-        _check_unused(tx, topology, tables)
-        tx.run(tables.drop())
+    for tables in declared:
+        tx.run(tables.drop_contributions() if keep_tables else tables.drop())
     tx.run("forget_topology", topology=topology)

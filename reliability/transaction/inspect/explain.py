@@ -10,8 +10,10 @@ from typing import Any
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import ExplainNotPossible
 from reliability.core.spout import Interval
+from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of, made_of
+from reliability.states.adoption import ADOPTED
 from reliability.states.explain_row import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -27,11 +29,12 @@ class Contribution:
     """What one txid contributed to a row.
 
     :param committed_at: when the attempt committed; `dag_id`, `run_id`: the run that requested it
-    :param presence: `present`, or `compacted`: the sum of this txid and older ones
+    :param attempt: None for what the state has adopted
+    :param presence: `present`; `compacted`: the sum of this txid and older ones; or `adopted`
     :param values: column -> value, including hidden columns
     """
 
-    attempt: TransactionAttempt
+    attempt: TransactionAttempt | None
     presence: str
     values: Mapping[str, Any]
     committed_at: datetime | None = None
@@ -75,7 +78,9 @@ def explain(
         _check(tables, key)
         with database.transaction() as tx:
             row, rows = explain_row(tx, tables, key, max_rows, newest=newest)
-        return Explanation(row=row, contributions=tuple(_contributions(participants, tables, rows)))
+            adopted = tx.first("adoption", **StateKey(topology, state)) or {}
+        contributions = _contributions(participants, tables, rows, adopted)
+        return Explanation(row=row, contributions=tuple(contributions))
 
 
 def explain_row(
@@ -129,9 +134,12 @@ def _check(tables: StateTables, key: Key) -> None:
 
 
 def _contributions(
-    participants: TopologyDatabases, tables: StateTables, rows: Sequence[Row]
+    participants: TopologyDatabases, tables: StateTables, rows: Sequence[Row], adopted: Row
 ) -> Iterator[Contribution]:
-    """Add when the attempts committed, and for which runs, from the coordinator's ledger."""
+    """Add when the attempts committed, and for which runs, from the coordinator's ledger.
+
+    :param adopted: the adoption that has made what is of txid 0
+    """
     commits = participants.coordinator.all(
         "commits_of_attempts",
         topology=participants.topology,
@@ -140,13 +148,14 @@ def _contributions(
     )
     by_attempt = {(commit["txid"], commit["attempt_id"]): commit for commit in commits}
     for row in rows:
-        attempt = TransactionAttempt(row["_txid"], row["_attempt_id"])
-        commit = by_attempt.get((attempt.txid, attempt.attempt_id), {})
+        txid, attempt_id = row["_txid"], row["_attempt_id"]
+        commit = by_attempt.get((txid, attempt_id), {})
+        is_adopted = txid == ADOPTED
         yield made_of(
             Contribution,
-            commit,
-            attempt=attempt,
-            presence=row["_presence"],
+            commit or ({"committed_at": adopted["adopted_at"]} if is_adopted else {}),
+            attempt=None if is_adopted else TransactionAttempt(txid, attempt_id),
+            presence="adopted" if is_adopted else row["_presence"],
             values={column.name: row[column.name] for column in tables.state.all_columns()},
             interval=interval_of(commit) if commit else None,
         )

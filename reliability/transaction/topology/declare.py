@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timezone
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.checkpoint import COORDINATOR
@@ -139,6 +140,11 @@ def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     check_table_is_free(tx, tables)
     for statement in statements_to_create(tx, tables):
         tx.run(statement)
+    record_state(tx, tables)
+
+
+def record_state(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Record the definition of a new state."""
     tx.one(
         "declare_state",
         target_table=tables.target_name,
@@ -168,16 +174,22 @@ def check_table_is_free(tx: DatabaseTransaction, tables: StateTables) -> None:
 
     :raises TargetTableTaken: it belongs to another state, or exists (H7)
     """
+    check_table_is_nobodys(tx, tables)
+    if tx.one("table_exists", table=tables.target_name)["exists"]:
+        raise TargetTableTaken(
+            f"table {tables.target_name} exists and belongs to no state",
+            remedy=f"`reliability adopt {tables.topology} {quote(tables.name)} --table "
+            f"{quote(tables.target_name)}` takes it over with its rows. Otherwise rename or drop "
+            'it, or give the state another table: State(…, table="schema.table").',
+        )
+
+
+def check_table_is_nobodys(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Raise TargetTableTaken if a state's table belongs to another state."""
     owner = tx.first("owner_of_target_table", target_table=tables.target_name)
     if owner is not None:
         raise TargetTableTaken(
             f"table {tables.target_name} belongs to state {owner['state']} of {owner['topology']}",
             remedy=f"give the state another name or table; if {owner['topology']} is no longer "
             f"needed, `reliability drop {owner['topology']}` removes it with its tables.",
-        )
-    if tx.one("table_exists", table=tables.target_name)["exists"]:
-        raise TargetTableTaken(
-            f"table {tables.target_name} exists and belongs to no state",
-            remedy="rename or drop the table, or give the state another one: "
-            'State(…, table="schema.table").',
         )

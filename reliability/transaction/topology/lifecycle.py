@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TopologyUnknown
-from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
+from reliability.core.statement_key import StateKey
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding, lock_topology
 from reliability.states import attempt_table
 from reliability.states.migration import inspect
@@ -65,19 +66,24 @@ def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
 def _record(connection: LedgerConnection, topology: Topology) -> None:
     # its lock may wait for a commit of millions of rows (A3)
     with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        tx.run(
-            "declare_topology",
-            topology=topology.name,
-            max_spout_pending=topology.max_spout_pending,
-            max_replay_pending=topology.replay_window,
-            module=topology.module,
-            spout_kind=topology.spout.kind.value,
-            emit_interval=topology.emit_interval_seconds,
-            checkpoint_interval=topology.checkpoint_interval_seconds,
-            groups_commits=topology.groups_commits,
-            blocked_timeout=topology.blocked_timeout_seconds,
-        )
-        lock_topology(tx, topology.name)  # raises if another database has its ledger
+        record_topology(tx, topology)
+
+
+def record_topology(tx: DatabaseTransaction, topology: Topology) -> Row:
+    """Record the topology, lock its row and return it; raise if another database has its ledger."""
+    tx.run(
+        "declare_topology",
+        topology=topology.name,
+        max_spout_pending=topology.max_spout_pending,
+        max_replay_pending=topology.replay_window,
+        module=topology.module,
+        spout_kind=topology.spout.kind.value,
+        emit_interval=topology.emit_interval_seconds,
+        checkpoint_interval=topology.checkpoint_interval_seconds,
+        groups_commits=topology.groups_commits,
+        blocked_timeout=topology.blocked_timeout_seconds,
+    )
+    return lock_topology(tx, topology.name)
 
 
 def pause(connection: LedgerConnection, topology: str, reason: str) -> None:
@@ -187,10 +193,16 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
                 "the old definition.",
             )
         if count_rows(tx, tables):
+            key = StateKey(topology.name, tables.name)
+            is_adopted = tx.first("adoption", **key) is not None
+            rows = "adopted rows" if is_adopted else "rows that no txid has added"
+            way = f"TRUNCATE {tables.target_name}"
+            if is_adopted:
+                way = f"run `reliability drop {topology.name} --keep-tables` and adopt it again"
             raise StateDefinitionChanged(
                 f"state {tables.state.name} of {topology.name} has changed before its first "
-                f"commit, but its table {tables.target_name} has rows that no txid has added",
-                remedy=f"TRUNCATE {tables.target_name}, or restore the old definition.",
+                f"commit, but its table {tables.target_name} has {rows}",
+                remedy=f"{way}, or restore the old definition.",
             )
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())

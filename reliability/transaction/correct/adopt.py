@@ -1,0 +1,215 @@
+"""Adopt an existing table: its rows become the contribution of txid 0 to a state (H7).
+
+History begins there: no txid takes these rows out, and a rollback to 0 returns to them. It is one
+transaction, before anything of the topology has committed, and declares the state on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from reliability.core.audits import AuditOutcome, Of, refuse_violations
+from reliability.core.definitions import Topology
+from reliability.core.errors import AdoptNotPossible
+from reliability.core.names import name_of_table, parts_of
+from reliability.core.statement_key import StateKey
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import PATIENCE_SECONDS
+from reliability.states.adoption import AdoptedTable
+from reliability.states.audit_sql import query_of, run_audit
+from reliability.states.kinds import StoredState, stored_state
+from reliability.states.tables import StateTables
+from reliability.transaction.commit.participant import rolled_back
+from reliability.transaction.correct.park import NOT_RECORDED
+from reliability.transaction.topology.declare import (
+    check_table_is_nobodys,
+    check_tables,
+    init_state,
+    keep_history,
+    record_state,
+)
+from reliability.transaction.topology.lifecycle import count_rows, record_topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What an adoption has done, or would do.
+
+    :param adopted_table: where the rows come from
+    :param is_in_place: it is the state's own table, which has been taken over; otherwise its rows
+        were copied, and it stays as it is
+    :param statements: what changes tables
+    """
+
+    topology: str
+    state: str
+    table: str
+    adopted_table: str
+    rows: int
+    is_in_place: bool
+    is_dry_run: bool
+    statements: tuple[str, ...]
+
+
+def adopt(
+    connection: LedgerConnection,
+    topology: Topology,
+    state: str,
+    table: str,
+    *,
+    reason: str = "",
+    by: str = NOT_RECORDED,
+    dry_run: bool = False,
+) -> Adopted:
+    """Make the rows of a table those of a state.
+
+    :param table: `schema.table`, or a name in public; that of the state, or another one
+    :raises AdoptNotPossible: the table does not fit, or it is too late; nothing was changed
+    :raises TargetTableTaken: the state's table belongs to another state; or it exists, and another
+        table should be copied into it
+    :raises AuditFailed: the rows violate an audit of the state's table
+    :raises LedgerBusy: somebody works with the table
+    """
+    own, name = _tables_of(topology, state), _name_of(table)
+    opened = rolled_back if dry_run else _open
+    with opened(connection) as tx:
+        _check_in_time(record_topology(tx, topology)["curr_txid"], topology)
+        adopted = _look_at(tx, own, name)
+        statements, rows = _take_over(tx, adopted)
+        tx.one(
+            "record_adoption",
+            adopted_table=name_of_table(*name),
+            rows=rows,
+            reason=reason or None,
+            adopted_by=by,
+            **StateKey(topology.name, state),
+        )
+        check_tables(tx, own)
+        _audit(tx, own)
+    return Adopted(
+        topology=topology.name,
+        state=state,
+        table=own.target_name,
+        adopted_table=name_of_table(*name),
+        rows=rows,
+        is_in_place=adopted.is_in_place,
+        is_dry_run=dry_run,
+        statements=statements,
+    )
+
+
+@contextmanager
+def _open(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
+    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
+        yield tx
+
+
+def _name_of(table: str) -> tuple[str, str]:
+    """Split `schema.table`, or a name in public, with a part in quotes if it has a dot."""
+    try:
+        parts = parts_of(table)
+        schema, name = parts if len(parts) > 1 else ("public", *parts)
+    except ValueError:
+        raise AdoptNotPossible(
+            f"{table!r} is no name of a table", remedy="write schema.table."
+        ) from None
+    return schema, name
+
+
+def _tables_of(topology: Topology, name: str) -> StoredState:
+    names = [state.name for state in topology.states]
+    if name not in names:
+        raise AdoptNotPossible(
+            f"{topology.name} has no state {name}",
+            remedy=f"name one of its states: {', '.join(names)}.",
+        )
+    state = topology.states[names.index(name)]
+    if state.database:
+        raise AdoptNotPossible(
+            f"state {name} is in database {state.database}, and only a state in the ledger's "
+            "database can adopt a table",
+            remedy="deliver the rows as a first batch instead.",
+        )
+    return stored_state(topology.name, state)
+
+
+def _check_in_time(curr_txid: int, topology: Topology) -> None:
+    if curr_txid > 1:
+        raise AdoptNotPossible(
+            f"{topology.name} has committed txids, and an adopted row comes before txid 1",
+            remedy="deliver the rows as a batch; or adopt the table with a topology of another "
+            "name, before its first commit.",
+        )
+
+
+def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -> AdoptedTable:
+    """Return the table that is to be adopted; raise unless it fits."""
+    called = name_of_table(*name)
+    if tx.first("adoption", **StateKey(own.topology, own.name)) is not None:
+        raise _not_possible(own, f"it has adopted {called} or another table already")
+    row = tx.first("table_to_adopt", schema=name[0], table=name[1])
+    if row is None:
+        raise _not_possible(own, f"there is no table {called}")
+    keys = [key["columns"] for key in tx.all("unique_keys", table=called)]
+    has_key = sorted(own.key) in keys
+    adopted = AdoptedTable(own, name, row["is_ordinary"], has_key, row["columns"] or ())
+    if adopted.is_in_place:
+        check_table_is_nobodys(tx, own)
+    if row["is_lockable"]:
+        tx.run(adopted.hold())
+    if obstacles := adopted.obstacles():
+        raise _not_possible(own, f"{called} does not fit: {'; '.join(obstacles)}")
+    counted = tx.one(adopted.count())
+    wrong = [
+        text.format(counted[what])
+        for what, text in (
+            ("without_key", "{:,} rows have NULL in the key"),
+            ("repeated", "{:,} rows have the key of another row"),
+            ("without_count", "{:,} rows have NULL in a count"),
+        )
+        if counted[what]
+    ]
+    if wrong:
+        raise _not_possible(own, f"{called} does not fit: {'; '.join(wrong)}")
+    return adopted
+
+
+def _take_over(tx: DatabaseTransaction, adopted: AdoptedTable) -> tuple[tuple[str, ...], int]:
+    """Declare the state, with the rows of the table; return what changed tables, and the rows."""
+    own = adopted.tables
+    if adopted.is_in_place:
+        tx.run(own.create_contributions())
+        record_state(tx, own)
+        keep_history(tx, own)
+    else:
+        init_state(tx, own)
+        if count_rows(tx, own):
+            raise _not_possible(own, f"its table {own.target_name} has rows already")
+    statements = [*adopted.statements(), *adopted.contribute()]
+    written = [tx.run(statement) for statement in statements]
+    rows = count_rows(tx, own) if adopted.is_in_place else written[0]
+    return tuple(tx.text_of(statement) for statement in statements), rows
+
+
+def _audit(tx: DatabaseTransaction, own: StoredState) -> None:
+    """Run the audits of the state's table: otherwise they would refuse the first commit (C12)."""
+    audits = [audit for audit in own.state.audits if audit.of is Of.TABLE]
+    outcomes = [
+        AuditOutcome(
+            state=own.name,
+            name=audit.name,
+            of=audit.of,
+            severity=audit.severity,
+            **run_audit(tx, tx.text_of(query_of(audit, own))),
+        )
+        for audit in audits
+    ]
+    if audits:
+        tx.queue("limit_statements", seconds=0)
+    refuse_violations(outcomes)
+
+
+def _not_possible(own: StateTables, why: str) -> AdoptNotPossible:
+    return AdoptNotPossible(f"state {own.name} of {own.topology}: {why}")

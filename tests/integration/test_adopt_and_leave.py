@@ -1,0 +1,498 @@
+"""H7 on the real ledger, without Spark: a table becomes a state's, and a state's an ordinary one.
+
+What comes out is compared with a topology that has committed the adopted rows as a batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    First,
+    History,
+    Latest,
+    Max,
+    Min,
+    OpaqueState,
+    State,
+    Sum,
+    TransactionalState,
+    Upsert,
+    in_range,
+)
+from reliability.core.errors import (
+    AdoptNotPossible,
+    AuditFailed,
+    DropNotPossible,
+    LedgerBusy,
+    StateDefinitionChanged,
+    TargetTableTaken,
+)
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.correct.adopt import adopt
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.explain import explain
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.maintain.compaction import compact
+from tests.replay.shop import BY, Shop, made
+from tests.support.command_line import read, say
+from tests.support.doomed import doomed
+from tests.support.fix_postgres import execute, rows
+
+MONEY = "numeric(14,2)"
+PRICES = {"n": Count(), "known": Count("price"), "total": Sum("price", MONEY)}
+
+
+def do(connection, statement):
+    """Do what a person does by hand, in the schema public."""
+    execute(connection, f"SET LOCAL search_path = public; {statement}".replace("%", "%%"))
+
+
+def kinds(prefix="", **options):
+    """One state for each way in which a value is combined."""
+
+    def state(name, kind=State, **parts):
+        return kind(name, table=f"{prefix}{name}", **parts)
+
+    return [
+        state("sums", key={"k": "bigint", "word": "text"}, values=PRICES, **options),
+        state(
+            "extremes",
+            key={"word": "text"},
+            values={
+                "n": Count(),
+                "lowest": Min("price", MONEY),
+                "highest": Max("price", MONEY),
+                "opened": First("price", by=BY, type=MONEY),
+                "closed": Latest("price", by=BY, type=MONEY),
+                "day": Max("day", "date"),
+            },
+        ),
+        state(
+            "newest",
+            key={"k": "bigint"},
+            values={
+                "word": Upsert("word", by=BY, type="text"),
+                "changed": Upsert("day", by=BY, type="date"),
+            },
+        ),
+        state("log", values={"word": Append("word", "text"), "price": Append("price", MONEY)}),
+        state("whole", values={"n": Count(), "total": Sum("price", MONEY)}),
+        state("floats", key={"word": "text"}, values={"total": Sum("weight", "double precision")}),
+    ]
+
+
+def batch(seed):
+    """Return rows whose keys are known; a day has one batch, so that it is that of First, too."""
+    return [
+        {**row, "k": row["k"] or 0, "day": date(2026, 1, seed), "weight": float(n) / 4}
+        for n, row in enumerate(made(seed))
+    ]
+
+
+def shown(shop):
+    """Return every table as a reader sees it."""
+    return {
+        state.name: sorted(
+            rows(
+                shop.connection,
+                f"SELECT {', '.join((*state.key, *state.values))} FROM {state.target[1]}",
+            ),
+            key=repr,
+        )
+        for state in shop.topology.states
+    }
+
+
+@pytest.fixture
+def old(connection):
+    """A topology that committed three batches, and what a reader saw after the first of them."""
+    shop = Shop(connection, kinds=lambda _: kinds("old_"), name="old")
+    shop.commit(batch(1))
+    first = shown(shop)
+    for state in shop.topology.states:  # as another tool would have left them
+        columns = ", ".join((*state.key, *state.values))
+        do(
+            connection,
+            f"CREATE TABLE before_{state.name} AS SELECT {columns} FROM {state.target[1]}",
+        )
+    shop.commit(batch(2), batch(3))
+    return shop, first
+
+
+def adopting(connection, old, *, in_place, **options):
+    """Return a topology whose states adopt what was there after the first batch."""
+    shop = Shop(
+        connection, kinds=lambda _: kinds("before_" if in_place else "new_", **options), name="new"
+    )
+    for state in shop.topology.states:
+        adopt(connection, shop.topology, state.name, f"public.before_{state.name}")
+    assert shown(shop) == old[1]
+    return shop
+
+
+def is_exact(shop):
+    return all(state.is_exact for state in verify(shop.connection, shop.name))
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_follows_an_adoption_is_exact(connection, old, in_place):
+    """H7: commits, replays and rollbacks do as if the rows had come as a batch."""
+    shop = adopting(connection, old, in_place=in_place)
+    assert is_exact(shop)
+    shop.commit(batch(2), batch(3))
+    assert shown(shop) == shown(old[0])
+    assert is_exact(shop)
+    wrong = [{**row, "price": Decimal("-7.25")} for row in batch(2)]
+    shop.correct(1, wrong)
+    old[0].correct(2, wrong)
+    assert shown(shop) == shown(old[0])
+    assert is_exact(shop)
+    roll_back(connection, "new", 1, "too far")
+    roll_back(connection, "old", 2, "too far")
+    assert shown(shop) == shown(old[0])
+    roll_back(connection, "new", 0, "to the beginning")
+    assert shown(shop) == old[1]
+    assert is_exact(shop)
+    release(connection, "new")
+    shop.makes[1] = batch(2)
+    for txid in (1, 2):
+        shop.clear(txid)
+        shop.transact(txid)
+    old[0].correct(2, batch(2))
+    release(connection, "old")
+    old[0].replay(3)
+    assert shown(shop) == shown(old[0])
+
+
+def test_adopted_rows_survive_a_compaction_and_a_repair(connection, old):
+    """H7: they are folded with later txids, and a changed row is written as before."""
+    shop = adopting(connection, old, in_place=True, keep=History(txids=1))
+    shop.commit(batch(2), batch(3))
+    assert [state.txids for state in compact(connection, "new")] == [1]
+    assert shown(shop) == shown(old[0])
+    assert is_exact(shop)
+    shop.replay(2)
+    assert shown(shop) == shown(old[0])
+    do(connection, "UPDATE before_sums SET total = total + 1")
+    do(connection, "DELETE FROM before_extremes")
+    repair(connection, "new", "by hand")
+    assert shown(shop) == shown(old[0])
+
+
+def test_an_explanation_names_what_was_adopted(connection, old):
+    """H7: nobody looks for a txid 0 in the ledger."""
+    shop = adopting(connection, old, in_place=False)
+    shop.commit(batch(2))
+    found = explain(connection, "new", "extremes", {"word": "c"}).contributions
+    assert [(one.attempt and str(one.attempt), one.presence) for one in found] == [
+        (None, "adopted"),
+        ("1:0", "present"),
+    ]
+    assert found[0].committed_at is not None
+    assert (
+        found[0].values["n"] + found[1].values["n"]
+        == dict((word, n) for word, n, *_ in shown(shop)["extremes"])["c"]
+    )
+    assert "adopted" in say("explain", "new", "extremes", "word=c").stdout
+
+
+@pytest.mark.parametrize("kind", [OpaqueState, TransactionalState])
+def test_states_without_history_adopt_too(connection, kind):
+    do(connection, "CREATE TABLE totals (k bigint, n bigint, total numeric(14,2))")
+    do(connection, "INSERT INTO totals VALUES (1, 2, 5), (3, 1, NULL)")
+    values = {"n": Count(), "total": Sum("price", MONEY)}
+    shop = Shop(connection, kinds=lambda _: [kind("totals", key={"k": "bigint"}, values=values)])
+    adopt(connection, shop.topology, "totals", "totals")
+    shop.commit([{"k": k, "price": Decimal(4)} for k in (1, 2)])
+    assert shown(shop) == {"totals": [(1, 3, 9), (2, 1, 4), (3, 1, None)]}
+    if kind is OpaqueState:
+        shop.correct(1, [{"k": k, "price": Decimal(6)} for k in (3, 2)])
+        assert shown(shop) == {"totals": [(1, 2, 5), (2, 1, 6), (3, 2, 6)]}
+        roll_back(connection, "shop", 0, "all of it")
+        assert shown(shop) == {"totals": [(1, 2, 5), (3, 1, None)]}
+
+
+def test_rows_are_copied_below_a_view(connection):
+    do(connection, "CREATE TABLE words (word varchar(20), price numeric(10,2))")
+    do(connection, "INSERT INTO words VALUES ('a', 1), ('a', 1), (NULL, 2)")
+    values = {"word": Append("word", "text"), "price": Append("price", MONEY)}
+    shop = Shop(connection, kinds=lambda _: [State("seen", values=values, as_view=True)])
+    done = adopt(connection, shop.topology, "seen", "words")
+    assert (done.rows, done.is_in_place) == (3, False)
+    shop.commit([{"word": "b", "price": Decimal(3)}])
+    assert len(shown(shop)["seen"]) == 4
+    assert is_exact(shop)
+    roll_back(connection, "shop", 0, "all of it")
+    assert shown(shop)["seen"] == [("a", 1), ("a", 1), (None, 2)]
+
+
+# --- what does not fit ---------------------------------------------------------------------------
+
+FITS = "k bigint PRIMARY KEY, n bigint, total numeric(14,2)"
+MISFITS = {
+    "n bigint, total numeric(14,2)": "column k is missing",
+    "k text, n bigint, total numeric(14,2)": "column k is text instead of bigint",
+    "k bigint, n bigint, total numeric(14,4)": r"total is numeric\(14,4\) instead of numeric",
+    "k bigint, n bigint, total numeric(14,2), by text NOT NULL": "column by is not the state's",
+    "k bigint, n bigint, total numeric(14,2), _rows bigint": "column _rows is there",
+    "k bigint GENERATED ALWAYS AS IDENTITY, n bigint, total numeric(14,2)": "k is generated",
+}
+ROWS = {
+    "(NULL, 1, 1)": "1 rows have NULL in the key",
+    "(1, 1, 1), (1, 1, 1), (2, 1, 1)": "1 rows have the key of another row",
+    "(1, NULL, 1)": "1 rows have NULL in a count",
+}
+
+
+def small(connection, **parts):
+    values = {"n": Count(), "total": Sum("price", MONEY)}
+    parts = {"key": {"k": "bigint"}, "values": values, **parts}
+    return Shop(connection, kinds=lambda _: [State("small", **parts)])
+
+
+def what_there_is(connection):
+    """Return the tables and columns of the database, and the ledger's rows of topologies."""
+    columns = (
+        "SELECT attrelid::regclass::text, attname, atttypid, attnotnull FROM pg_attribute"
+        " JOIN pg_class c ON c.oid = attrelid"
+        " WHERE relnamespace IN ('public'::regnamespace, 'reliability_contribution'::regnamespace)"
+        " AND attnum > 0 AND NOT attisdropped ORDER BY 1, 2"
+    )
+    known = "SELECT topology FROM reliability.topology"
+    return rows(connection, columns), rows(connection, known)
+
+
+def refused(connection, shop, said, table="small", error=AdoptNotPossible):
+    before = what_there_is(connection)
+    with pytest.raises(error, match=said):
+        adopt(connection, shop.topology, "small", table)
+    assert what_there_is(connection) == before
+
+
+@pytest.mark.parametrize(("columns", "said"), MISFITS.items())
+def test_a_table_of_another_shape_is_refused(connection, columns, said):
+    do(connection, f"CREATE TABLE small ({columns})")
+    refused(connection, small(connection), said)
+
+
+@pytest.mark.parametrize(("values", "said"), ROWS.items())
+def test_rows_that_are_no_rows_of_the_state_are_refused(connection, values, said):
+    do(connection, "CREATE TABLE small (k bigint, n bigint, total numeric(14,2))")
+    do(connection, f"INSERT INTO small VALUES {values}")
+    refused(connection, small(connection), said)
+
+
+def test_what_has_no_parts_in_the_table_is_refused(connection):
+    do(connection, f"CREATE TABLE small ({FITS}, mean numeric)")
+    mean = small(connection, values={"mean": Avg("price")})
+    refused(connection, mean, "value mean is a mean, and a table of means lacks")
+    ordered = small(connection, values={"n": Latest("price", by=BY)})
+    refused(connection, ordered, "column day, by which rows are ordered, is missing")
+    viewed = small(connection, key={}, values={"n": Append("n")}, as_view=True)
+    refused(connection, viewed, "read through a view")
+    do(connection, "CREATE VIEW seen AS SELECT * FROM small")
+    refused(connection, small(connection, table="seen"), "no ordinary table", table="seen")
+    refused(connection, small(connection, table="other"), "there is no table", table="nothing")
+    with pytest.raises(AdoptNotPossible, match="has no state nothing"):
+        adopt(connection, small(connection).topology, "nothing", "small")
+
+
+def test_an_audit_that_would_refuse_the_first_commit_refuses_the_adoption(connection):
+    """C12: otherwise nothing could ever commit."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, "INSERT INTO small VALUES (1, 1, -1)")
+    audits = [in_range("total", least=0, of="table")]
+    refused(connection, small(connection, audits=audits), "in_range", error=AuditFailed)
+
+
+def test_it_is_too_late_after_the_first_commit(connection):
+    do(connection, f"CREATE TABLE old ({FITS})")
+    shop = small(connection)
+    shop.commit([{"k": 1, "price": Decimal(1)}])
+    refused(connection, shop, "committed txids", table="old")
+    roll_back(connection, "shop", 0, "to adopt")
+    do(connection, "INSERT INTO old VALUES (1, 5, 5)")
+    adopt(connection, shop.topology, "small", "old")
+    assert shown(shop) == {"small": [(1, 5, 5)]}
+    refused(connection, shop, r"has adopted public\.old or another table already", table="old")
+    release(connection, "shop")
+    shop.replay(1)
+    assert shown(shop) == {"small": [(1, 6, 6)]}
+    assert is_exact(shop)
+
+
+def test_adopted_rows_are_not_lost_with_a_changed_definition(connection):
+    """C10: before the first commit, an emission makes the tables of changed states again."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, "INSERT INTO small VALUES (1, 5, 5)")
+    shop = small(connection)
+    with pytest.raises(TargetTableTaken, match=r"adopt shop small --table public\.small"):
+        shop.deliver(batch(1))
+    adopt(connection, shop.topology, "small", "small")
+    changed = small(connection, values={"n": Count()})
+    with pytest.raises(StateDefinitionChanged, match="has adopted rows"):
+        changed.deliver(batch(1))
+    shop.commit(batch(1))
+    assert is_exact(shop)
+
+
+def test_types_are_widened_in_place_and_triggers_do_not_fire(connection):
+    """H7: an UPDATE would let a trigger change what is adopted."""
+    do(connection, "CREATE TABLE small (k integer PRIMARY KEY, n integer, total numeric(8,2))")
+    do(connection, "INSERT INTO small VALUES (1, 5, NULL)")
+    do(
+        connection,
+        "CREATE FUNCTION public.touch() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.total := 0; RETURN NEW; END $$",
+    )
+    do(
+        connection,
+        "CREATE TRIGGER touch BEFORE UPDATE ON small FOR EACH ROW EXECUTE FUNCTION public.touch()",
+    )
+    shop = small(connection)
+    adopt(connection, shop.topology, "small", "public.small")
+    assert shown(shop) == {"small": [(1, 5, None)]}
+    assert is_exact(shop)
+
+
+def test_names_may_be_any_that_postgres_takes(connection):
+    do(
+        connection,
+        'CREATE TABLE "Umsatz 100%.je" ("Tag %s" bigint, "_times" bigint, "{total}" bigint)',
+    )
+    do(connection, 'INSERT INTO "Umsatz 100%.je" VALUES (1, 5, NULL)')
+    values = {"_times": Count(), "{total}": Sum("price")}
+    shop = small(connection, table='"Umsatz 100%.je"', key={"Tag %s": "bigint"}, values=values)
+    done = adopt(connection, shop.topology, "small", 'public."Umsatz 100%.je"')
+    assert (done.rows, done.is_in_place) == (1, True)
+    shop.commit([{"Tag %s": 1, "price": 2}])
+    assert rows(connection, 'SELECT "Tag %s", "_times", "{total}" FROM "Umsatz 100%.je"') == [
+        (1, 6, 2)
+    ]
+    assert is_exact(shop)
+    drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, 'SELECT * FROM "Umsatz 100%.je"') == [(1, 6, 2)]
+    with pytest.raises(AdoptNotPossible, match="no name of a table"):
+        adopt(connection, shop.topology, "small", "a.b.c")
+
+
+# --- all or nothing ------------------------------------------------------------------------------
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_run(connection, old):
+    shop = Shop(connection, kinds=lambda _: kinds("before_"), name="new")
+    before = what_there_is(connection)
+    done = adopt(connection, shop.topology, "sums", "before_sums", dry_run=True)
+    assert what_there_is(connection) == before
+    assert done.rows == len(old[1]["sums"])
+    assert any(statement.startswith("ALTER TABLE") for statement in done.statements)
+
+
+def test_a_death_in_the_middle_leaves_the_table_as_it_was(connection, old):
+    shop = Shop(connection, kinds=lambda _: kinds("before_"), name="new")
+    before = what_there_is(connection)
+    for at in range(100):
+        with doomed(at) as fate:
+            adopt(LedgerConnection(connection.dsn), shop.topology, "sums", "before_sums")
+        if not fate.has_died:
+            break
+        assert what_there_is(connection) == before
+    assert at > 5
+    sums = replace(shop, kinds=lambda _: kinds("before_")[:1])
+    assert shown(sums)["sums"] == old[1]["sums"]
+
+
+def test_who_works_with_the_table_is_waited_for(connection, old, monkeypatch):
+    """A3: the holder of the topology gives up before others have to."""
+    monkeypatch.setattr("reliability.ledger.locks.HOLDERS_PATIENCE_SECONDS", 0.1)
+    shop = Shop(connection, kinds=lambda _: kinds("before_"), name="new")
+    with LedgerConnection(connection.dsn).transaction() as reader:
+        reader.all(SQL("SELECT FROM public.before_sums"))
+        with pytest.raises(LedgerBusy):
+            adopt(connection, shop.topology, "sums", "before_sums")
+
+
+# --- leave ---------------------------------------------------------------------------------------
+
+
+def test_a_topology_leaves_ordinary_tables_which_can_be_adopted_again(connection, old):
+    """H7: what was left is what readers saw, and goes on from there."""
+    shop, _ = old
+    plain, floats = {"total": Avg("price", "numeric(20,6)")}, shown(shop)
+    means = Shop(
+        connection,
+        kinds=lambda _: [
+            State("means", key={"word": "text"}, values=plain),
+            State("seen", values={"word": Append("word", "text")}, as_view=True),
+        ],
+        name="means",
+    )
+    means.commit(batch(1), batch(2))
+    before = shown(means)
+    drop_topology(connection, "means", keep_tables=True)
+    drop_topology(connection, "old", keep_tables=True)
+    assert shown(means) == before
+    assert shown(shop) == floats
+    columns = {name for _, name, *_ in what_there_is(connection)[0]}
+    assert not {name for name in columns if name.startswith("_")}
+    assert what_there_is(connection)[1] == []
+    again = Shop(connection, kinds=lambda _: kinds("old_"), name="old")
+    for state in again.topology.states:
+        if state.name != "extremes":  # its first row's day is not in the table
+            adopt(connection, again.topology, state.name, f"old_{state.name}")
+    do(connection, "DROP TABLE old_extremes")
+    again.commit(batch(4))
+    assert is_exact(again)
+    assert shown(again)["whole"][0][0] == floats["whole"][0][0] + len(batch(4))
+
+
+def test_what_uses_the_ledgers_columns_is_in_the_way(connection):
+    shop = small(connection)
+    shop.commit([{"k": 1, "price": Decimal(1)}])
+    do(connection, "CREATE VIEW report AS SELECT k, total FROM small")
+    do(connection, "CREATE VIEW inner_life AS SELECT k, _rows FROM small")
+    with pytest.raises(DropNotPossible, match=r"view public\.inner_life \(column _rows\)"):
+        drop_topology(connection, "shop", keep_tables=True)
+    assert is_exact(shop)
+    do(connection, "DROP VIEW inner_life")
+    drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, "SELECT * FROM report") == [(1, 1)]
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_command_line_adopts_and_leaves(connection, monkeypatch):
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, "INSERT INTO small VALUES (1, 5, 5)")
+    shop = small(connection)
+    monkeypatch.setitem(sys.modules, "m", SimpleNamespace(topology=shop.topology))
+    asked = ("adopt", "shop", "small", "--table", "public.small", "--module", "m")
+    would = read(*asked, "--dry-run")
+    assert (would["rows"], would["is_in_place"], would["is_dry_run"]) == (1, True, True)
+    assert "Adopt it?" in say(*asked, input="n\n", code=1).stderr
+    said = say(*asked, "--yes", "--reason", "from dlt").stdout
+    assert "has become the table of state small" in said
+    assert rows(connection, "SELECT adopted_table, rows, reason FROM reliability.adoption") == [
+        ("public.small", 1, "from dlt")
+    ]
+    assert "[ADOPT_NOT_POSSIBLE]" in say(*asked, "--yes", code=1).stderr
+    shop.commit([{"k": 1, "price": Decimal(1)}])
+    asked_drop = say("drop", "shop", "--keep-tables", input="n\n", code=1).stderr
+    assert "Drop shop with the history of these tables" in asked_drop
+    told = read("drop", "shop", "--keep-tables", "--yes")
+    assert told["keeps_tables"]
+    assert rows(connection, "SELECT * FROM small") == [(1, 6, 6)]
