@@ -110,7 +110,12 @@ def _modes(path: str) -> tuple[int, int]:
     return os.stat(path).st_mode & 0o777, os.stat(os.path.dirname(path)).st_mode & 0o777
 
 
-pytestmark = [pytest.mark.timeout(600), story(a_password_changes_while_spark_runs)]
+#: Slow: its story waits for two drivers at once, before those of other tests can begin.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    story(a_password_changes_while_spark_runs),
+]
 
 
 @pytest.fixture(scope="module")

@@ -342,6 +342,49 @@ def of_a_cached_frame(batch):
     return {"one": drop(common, "k < 0", "none"), "other": with_own_total(common)}
 
 
+def with_more(frame):
+    return show_accounting(frame).withColumn("double", 2 * F.col("k"))
+
+
+def below_a_cache(batch):
+    """Spark plans a cached query when it is cached, and computes it at the first job."""
+    common = a_function_of_rows(batch)
+    return {"one": common, "other": with_more(common).cache()}
+
+
+def below_two_caches(batch):
+    common = a_function_of_partitions(batch)
+    first = with_more(common).cache()
+    second = first.withColumn("triple", 3 * F.col("k")).persist()
+    return {"one": with_own_total(second), "other": drop(common, "k < 0", "none"), "third": first}
+
+
+def below_a_cache_of_a_cache(batch):
+    """The function has computed both, the second from the first."""
+    common = show_accounting(a_function_of_rows(batch)).cache()
+    common.count()
+    above = with_more(common).cache()
+    above.count()
+    return {"one": common, "other": above}
+
+
+def below_a_loaded_cache(batch):
+    common = a_function_of_rows(batch)
+    above = with_more(common).cache()
+    above.count()
+    return {"one": common, "other": above}
+
+
+def below_a_cache_that_came_first(batch):
+    """What was cached first has been planned without the other."""
+    common = show_accounting(a_function_of_rows(batch))
+    above = with_more(common).cache()
+    above.count()
+    common.cache()
+    common.count()
+    return {"one": common, "other": above}
+
+
 def of_two_calls(batch):
     """A long number, a seed that is written and a function are in both, but no draw is."""
     both = ["*", "timestamp_millis(1700000000000) AS time", "rand(1700000000000) AS written"]
@@ -376,12 +419,30 @@ def of_a_checkpoint_each(batch):
 
 @pytest.mark.parametrize(
     "process",
-    [of_a_subquery, of_a_choice_in_a_subquery, of_a_cached_frame, of_two_checkpoints],
+    [
+        *(of_a_subquery, of_a_choice_in_a_subquery, of_a_cached_frame, of_two_checkpoints),
+        *(below_a_loaded_cache, below_a_cache_that_came_first),
+    ],
 )
 def test_two_evaluations_are_refused(processed, process):
     with pytest.raises(EvaluatedTwice, match="evaluation") as caught:
         processed(process, ["one", "other"])
     assert "localCheckpoint()" in caught.value.what_to_do
+
+
+@pytest.mark.parametrize(
+    ("process", "names"),
+    [
+        (below_a_cache, ["one", "other"]),
+        (below_two_caches, ["one", "other", "third"]),
+        (below_a_cache_of_a_cache, ["one", "other"]),
+    ],
+)
+def test_a_cached_frame_reads_the_one_evaluation_below_it(processed, process, names):
+    """V5: Spark had planned it with an evaluation of its own, so two tables differed silently."""
+    found = processed(process, names, ["r"])
+    for name in names[1:]:
+        assert found[name] == found[names[0]]
 
 
 def with_a_table_function(batch):

@@ -358,13 +358,14 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(emit, monkeypatch):
     from reliability_airflow.triggers import LedgerTrigger
 
     monkeypatch.setenv("RELIABILITY_DSN", AWAY)
-    left = leaves(emit.execute, {})
+    context = {"dag_run": SimpleNamespace(run_id="scheduled")}
+    left = leaves(emit.execute, context)
     assert isinstance(left.trigger, LedgerTrigger)
-    again = leaves(emit.resume, {}, {}, **left.kwargs)
+    again = leaves(emit.resume, context, {}, **left.kwargs)
     assert again.kwargs == left.kwargs  # since when, for the whole of the wait
     assert left.timeout == emit.wait_timeout  # the trigger does not fire while it is away
     with pytest.raises(LedgerUnavailable):
-        emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
+        emit.resume(context, {}, ledger="2026-01-01T00:00:00+00:00")
 
 
 # --- emission ----------------------------------------------------------------------------------

@@ -305,6 +305,17 @@ class Plan:
         """Say whether a job has computed it since it was cached."""
         return bool(self._cached().isCachedColumnBuffersLoaded())
 
+    def reads_result_of(self, other: Plan) -> bool:
+        """Say whether what was computed of it, since it was cached, has read another's result."""
+        result = other.is_cached and other.is_loaded
+        return result and f"[{other._rows().id()}]" in self._rows().toDebugString()
+
+    def cache_again(self) -> None:
+        """Let Spark plan its cached query with what has been evaluated since it was cached."""
+        dataset, level = self._dataset(), self._cached().storageLevel()
+        dataset.unpersist(False)
+        dataset.persist(level)
+
     def evaluate(self) -> bool:
         """Compute it, keep the result on the executors, and cut its lineage.
 
@@ -317,7 +328,7 @@ class Plan:
             # results are serialized, Spark keeps only one of them.
             levels = _of_spark(self.spark, "storage.StorageLevel")
             self._dataset().persist(levels.MEMORY_AND_DISK_SER())
-        rows = self._cached().cachedColumnBuffers()
+        rows = self._rows()
         rows.localCheckpoint()
         rows.count()
         return bool(rows.isCheckpointed())
@@ -354,6 +365,9 @@ class Plan:
 
     def _cached(self) -> Any:
         return self._dataset().queryExecution().withCachedData().cacheBuilder()
+
+    def _rows(self) -> Any:
+        return self._cached().cachedColumnBuffers()
 
     def _dataset(self) -> Any:
         return _of_spark(self.spark, "sql.classic.Dataset").ofRows(

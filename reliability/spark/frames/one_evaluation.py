@@ -14,7 +14,7 @@ from the beginning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,16 +111,38 @@ class _Uses:
     _volatile: dict[str, Plan] = field(default_factory=dict)
 
     def evaluate(self) -> int:
-        """Evaluate those that are used twice or more, each after those inside it."""
-        shared = [plan for identity, plan in self._plans.items() if self._times[identity] > 1]
-        for plan in shared:
-            if not plan.evaluate():
+        """Evaluate those that are used twice or more, each after those inside it.
+
+        Spark plans a cached query when it is cached: it would compute again what is evaluated here.
+
+        :raises EvaluatedTwice: the process function has computed a cached frame, and something
+            inside it is evaluated once more for another use
+        """
+        shared = {name: plan for name, plan in self._plans.items() if self._times[name] > 1}
+        inside = {name: self._inside(name, shared) for name in self._cached()}
+        for name, parts in inside.items():
+            cached = self._plans[name]
+            if cached.is_loaded and not all(map(cached.reads_result_of, parts)):
+                raise EvaluatedTwice(_loaded(cached))
+        for name, plan in self._plans.items():
+            if inside.get(name) and not plan.is_loaded:
+                plan.cache_again()
+            if name in shared and not plan.evaluate():
                 logger.warning(
                     "the process function has cached a frame and run a job on it: if an executor "
                     "is lost, Spark computes the frame again, and the states may come from two "
                     "evaluations"
                 )
         return len(shared)
+
+    def _cached(self) -> list[str]:
+        """Return the plans that the process function has cached."""
+        return [name for name, plan in self._plans.items() if self._has_cache and plan.is_cached]
+
+    def _inside(self, name: str, shared: Mapping[str, Plan]) -> list[Plan]:
+        """Return which shared plans a plan has inside it."""
+        parts = {part.identity for own in self._plans[name].parts for part in own.nodes()}
+        return [plan for other, plan in shared.items() if other in parts]
 
     def are_several(self) -> bool:
         """Say whether two or more different plans are volatile."""
@@ -140,10 +162,7 @@ class _Uses:
         """Raise EvaluatedTwice if a frame was cached and then evaluated by the function itself."""
         for plan in self._plans.values():
             if plan.is_cached and plan.is_loaded:
-                raise EvaluatedTwice(
-                    "a frame was cached and a job was run on it, and states would read another "
-                    f"evaluation of {_told(plan)}"
-                )
+                raise EvaluatedTwice(_loaded(plan))
 
     def count(self, frame: DataFrame) -> None:
         """Count the uses of one state's frame."""
@@ -210,6 +229,13 @@ def _calls(plan: Plan) -> Iterator[tuple[str, int]]:
             yield "id", expression.result_id
         elif name in _WITH_SEED and abs(seed := expression.seed) >= _LEAST_DRAWN:
             yield name, seed
+
+
+def _loaded(plan: Plan) -> str:
+    return (
+        "a frame was cached and a job was run on it, and states would read another evaluation of "
+        f"{_told(plan)}"
+    )
 
 
 def _told(plan: Plan) -> str:
