@@ -8,6 +8,7 @@ import pytest
 
 pytest_plugins = [
     "tests.support.fix_postgres",
+    "tests.support.fix_roles",
     "tests.support.fix_spark",
     "tests.support.fix_pipeline",
     "tests.support.fix_engine",

@@ -1,4 +1,4 @@
-"""Take the code's definitions of states after the first commit: `plan` says what would change."""
+"""Take the code's definitions of states, before and after the first commit; say what changes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ from reliability.transaction.topology.alter import (
     plan_alteration,
 )
 from reliability.transaction.topology.alter import alter as alter_tables
+from reliability.transaction.topology.lifecycle import declare as declare_topology
+
+
+@verb("reliability declare shop", "reliability declare shop --module spark_apps.shop")
+def declare(topology: options.Topology, module: options.Module = "") -> None:
+    """Make the tables of a topology before its first run, as the owner of the ledger.
+
+    A run does so itself if its role may. Safe to repeat. Before the first commit it takes changed
+    definitions too; later `reliability alter` does.
+    """
+    with ledger("" if module else topology) as connection:
+        declare_topology(connection, topology_from_code(connection, topology, module))
+    say(f"{topology} is declared")
 
 
 @verb(

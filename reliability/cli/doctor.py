@@ -30,10 +30,16 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
-from reliability.deployment.address import DatabaseAddress, address_of, service_files
+from reliability.deployment.address import (
+    DatabaseAddress,
+    address_of,
+    executor_address,
+    service_files,
+)
 from reliability.deployment.airflow_connections import named_conn_id
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import ENCODINGS, check_migrated
+from reliability.ledger.roles import COORDINATOR, OWNER
 from reliability.states.tables import check_rights
 from reliability.transaction.inspect.overview import for_a_person, overviews
 from reliability.transaction.topology.declare import tables_of
@@ -260,28 +266,12 @@ def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
         yield _fail(where, what, "Postgres 15 or newer is needed")
     else:
         yield _ok(where, what)
-    yield _may_create(where, facts)
+    if not facts["has_ledger"] and not facts["may_create_schema"]:
+        todo = f"GRANT CREATE ON DATABASE {facts['database']} TO {facts['role']};"
+        yield _fail(f"{where}: rights to create", "may not create the ledger's schemas", todo)
     yield _clock(where, before, facts["now"], after)
     yield _durability(where, facts)
     yield _encoding(where, facts["encoding"])
-
-
-def _may_create(where: str, facts: Any) -> CheckResult:
-    """Check what `migrate` and new states need; what the states that are there need comes later."""
-    check = f"{where}: rights to create"
-    grants = {
-        "schemas": f"GRANT CREATE ON DATABASE {facts['database']} TO {facts['role']};",
-        "tables in public": f"GRANT CREATE ON SCHEMA public TO {facts['role']};",
-    }
-    may = {"schemas": facts["may_create_schema"], "tables in public": facts["may_create_table"]}
-    lacks = [what for what in grants if not may[what]]
-    if "schemas" in lacks and not facts["has_ledger"]:
-        return _fail(check, "may not create the ledger's schemas", grants["schemas"])
-    if not lacks:
-        return _ok(check, "may create schemas and tables")
-    todo = 'only states in a new schema, or without table="schema.table", need it: '
-    what = f"may not create {' or '.join(lacks)}"
-    return _ok(check, what, todo + " ".join(grants[kind] for kind in lacks))
 
 
 def _clock(where: str, before: datetime, there: datetime, after: datetime) -> CheckResult:
@@ -322,11 +312,46 @@ def _encoding(where: str, encoding: str) -> CheckResult:
 def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     check_migrated(connection)
     yield _ok(f"{where}: ledger", "is migrated")
-    yield _may_change(connection, f"{where}: rights")
+    yield from _rights(connection, where)
+    if (executors := executor_address(connection.database)) is not None:
+        yield _executors(executors, f"{where}: executors")
     timeline = connection.one("server_timeline")
     if timeline["now"] is None:
         what = "the server does not report its timeline: a restore or failover is not detected"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
+
+
+def _rights(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
+    """Say which role this is, and check what it needs in the tables and schemas that are used."""
+    facts = connection.one("role_facts")
+    role, roles, own = facts["role"], facts["roles"], facts["own"]
+    check = f"{where}: role"
+    if not roles:
+        yield _ok(check, f"{role}; {facts['owner']} owns the ledger, and there are no roles")
+    elif own:
+        yield _ok(check, f"{role} has {', '.join(roles[kind] for kind in own)}")
+    else:
+        todo = f"GRANT {roles[COORDINATOR]} TO {role}; for tasks, or one of the others"
+        yield _fail(check, f"{role} has none of the ledger's roles", todo)
+    yield _may_create(connection, f"{where}: rights to create")
+    if own and not {OWNER, COORDINATOR} & {*own}:
+        what = f"reads; a task needs {roles[COORDINATOR]}"
+        yield _ok(f"{where}: rights", what)
+    else:
+        yield _may_change(connection, f"{where}: rights")
+
+
+def _may_create(connection: LedgerConnection, check: str) -> CheckResult:
+    """Check the schemas in which states have their tables; another one needs no right yet."""
+    lacking = connection.all("schemas_without_create")
+    if not lacking:
+        return _ok(check, "tables can be made where states have theirs")
+    names = ", ".join(row["schema"] for row in lacking)
+    grants = " ".join(
+        f"GRANT CREATE ON SCHEMA {row['schema']} TO {row['role']};" for row in lacking
+    )
+    what = f"{lacking[0]['role']} may make no tables in {names}"
+    return _ok(check, what, f"only a new state there, or an index, needs it: {grants}")
 
 
 def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
@@ -344,6 +369,26 @@ def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
         what, _, grants = error.what.partition("; GRANT ")
         return _fail(check, what, f"GRANT {grants}")
     return _ok(check, "may stage, commit and replay")
+
+
+def _executors(address: DatabaseAddress, check: str) -> CheckResult:
+    """Check the role of Spark's executors, from this host."""
+    try:
+        with LedgerConnection(address, "reliability cli") as connection:
+            facts = connection.one("executor_facts")
+    except ReliabilityError as error:
+        return _fail(check, f"[{error.code}] {error.message}", error.what_to_do)
+    role = f"{facts['role']}, by {address.origin}"
+    if not facts["may_stage"]:
+        todo = f"`reliability migrate --roles`, then GRANT the executors' role TO {facts['role']};"
+        return _fail(check, f"{role}, may not stage", todo)
+    if facts["may_commit"]:
+        todo = f"take from {facts['role']} all but the executors' role"
+        return _warning(check, f"{role}, may change the ledger or its tables, too", todo)
+    if not facts["is_ended"]:
+        todo = f"GRANT pg_signal_backend TO {facts['owner']}; as a superuser"
+        return _warning(check, f"{role}; {facts['owner']} may not end a session that hangs", todo)
+    return _ok(check, f"{role}, may only stage and ack")
 
 
 # --- topologies --------------------------------------------------------------------------------

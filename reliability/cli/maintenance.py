@@ -13,9 +13,11 @@ from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
 from reliability.deployment.address import address_of
+from reliability.ledger import roles
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, missing_migrations
 from reliability.ledger.migrations import migrate as migrate_database
+from reliability.ledger.queries import queries
 from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint, read_checkpoint
 from reliability.transaction.maintain.sweep import sweep as sweep_topology
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -25,6 +27,7 @@ from reliability.transaction.topology.databases import TopologyDatabases
     "reliability migrate",
     "reliability migrate --check",
     "reliability migrate --database mart",
+    "reliability migrate --roles --plan",
 )
 def migrate(
     database: Annotated[
@@ -37,12 +40,36 @@ def migrate(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only print the statements that would run.")
     ] = False,
+    with_roles: Annotated[
+        bool, typer.Option("--roles", help="Make the ledger's roles too, and grant their rights.")
+    ] = False,
+    prefix: Annotated[
+        str, typer.Option(help="With --roles: their names are it, _ and the kind.")
+    ] = roles.PREFIX,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(help="With --roles: where new targets may be made; by default public."),
+    ] = None,
+    page_acts: Annotated[
+        bool, typer.Option("--page-acts", help="With --roles: a person may act on the page.")
+    ] = False,
 ) -> None:
     """Bring the ledger's schema up to date; safe to repeat and to run concurrently.
 
     Migrate before you install the next release: the code of this release goes on meanwhile.
+
+    With --roles, the first time as a superuser, or as a role with CREATEROLE that owns the
+    database; later as one that has the owner's role.
     """
+    if check and with_roles:
+        raise typer.BadParameter("--check cannot be combined with --roles: see --plan")
     with LedgerConnection(address_of(database), "reliability cli") as connection:
+        if with_roles:
+            wanted = roles.RolesWanted(
+                prefix=prefix, schemas=tuple(schema or roles.SCHEMAS), page_acts=page_acts
+            )
+            _migrate_with_roles(connection, wanted, is_planned=plan)
+            return
         if check or plan:
             missing = missing_migrations(connection)
             for migration in missing:
@@ -59,6 +86,20 @@ def migrate(
         say(f"applied {migration}")
     if not applied:
         say("the ledger is up to date")
+
+
+def _migrate_with_roles(
+    connection: LedgerConnection, wanted: roles.RolesWanted, *, is_planned: bool
+) -> None:
+    if not is_planned:
+        done = roles.make_roles(connection, wanted)
+        say(*(done or ["the ledger is up to date, and its roles have their rights"]))
+    elif script := roles.roles_as_sql(connection, wanted):
+        text = "".join(
+            f"{one.rstrip().rstrip(';')};\n"
+            for one in [queries()["begin_script"], *script, "COMMIT"]
+        )
+        say(*text.splitlines())
 
 
 def _missing_line(migration: LedgerMigration) -> str:

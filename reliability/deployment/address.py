@@ -169,6 +169,20 @@ def address_of(database: str = "") -> DatabaseAddress:
     )
 
 
+def executor_address(database: str = "") -> DatabaseAddress | None:
+    """Return the address with the role of Spark's executors; None if they have none of their own.
+
+    `RELIABILITY_EXECUTOR_DSN` says it, or `RELIABILITY_EXECUTOR_DSN_<NAME>`: libpq's connection
+    string. Its credentials are found on each executor.
+
+    :raises PasswordInDsn, DsnUnreadable: as for address_of
+    """
+    variable = variable_of(database).replace("_DSN", "_EXECUTOR_DSN", 1)
+    if not (dsn := os.environ.get(variable)):
+        return None
+    return DatabaseAddress(dsn=_checked(dsn, variable), database=database, origin=variable)
+
+
 def address_at(conn_id: str, database: str = "", why: str = "as named") -> DatabaseAddress:
     """Return the address to which a connection of Airflow leads.
 

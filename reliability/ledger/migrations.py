@@ -54,6 +54,12 @@ class LedgerMigration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
+    def record(self) -> dict[str, object]:
+        """Return what the ledger keeps of it."""
+        own = {"number": self.number, "name": self.name}
+        return {**own, "checksum": self.checksum, "oldest_code": self.oldest_code}
+
+    @property
     def oldest_code(self) -> int:
         """Return the number of the last migration that code must know to go on after this one."""
         match = _GOES_ON.search(self.text)
@@ -103,14 +109,26 @@ def migrate(
             time.sleep(PAUSE_SECONDS)
             continue
         if migration is None:
-            return applied
+            break
         applied.append(migration)
+    if applied:
+        _grant_rights(connection)
+    return applied
+
+
+def _grant_rights(connection: LedgerConnection) -> None:
+    """Give the roles of the ledger, if it has any, their rights on what is new (S8)."""
+    with connection.transaction() as tx:
+        if tx.one("table_exists", table="reliability.role")["exists"]:
+            tx.first("act_as_owner")
+            tx.run("grant_rights")
 
 
 def _apply_next(
     connection: LedgerConnection, known: list[LedgerMigration]
 ) -> LedgerMigration | None:
     with connection.transaction(patience=LOCK_SECONDS) as tx:
+        tx.first("act_as_owner")
         server = tx.one("server_facts")
         if server["encoding"] not in ENCODINGS:
             raise EncodingUnsupported(
@@ -121,13 +139,7 @@ def _apply_next(
         if not missing:
             return None
         tx.cursor.execute(missing[0].text)
-        tx.run(
-            "record_migration",
-            number=missing[0].number,
-            name=missing[0].name,
-            checksum=missing[0].checksum,
-            oldest_code=missing[0].oldest_code,
-        )
+        tx.run("record_migration", **missing[0].record)
     return missing[0]
 
 

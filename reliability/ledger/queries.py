@@ -10,7 +10,11 @@ from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
-_FUNCTION = re.compile(r"^CREATE FUNCTION reliability\.(\w+)\(\s*(p_[^)]*?)\s*\)", re.MULTILINE)
+# What returns `record` is called with the columns that it is to have.
+_FUNCTION = re.compile(
+    r"^CREATE FUNCTION reliability\.(\w+)\(\s*(p_[^)]*?)\s*\)(?!\s*RETURNS SETOF record)",
+    re.MULTILINE,
+)
 _INSTALLED = Path(__file__).resolve().parents[1] / "_sql"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "sql"
 

@@ -46,7 +46,7 @@ from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.core.types import read_as
-from reliability.deployment.address import address_of
+from reliability.deployment.address import address_of, executor_address
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
@@ -233,15 +233,18 @@ class _StepRun:
         tables = stored_state(self.topology.name, state)
         columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}
         parts = self.spark.sparkContext.defaultParallelism
-        place = {"txid": self.grant.txid, "attempt_id": self.grant.attempt_id, "parts": parts}
+        own = executor_address(state.database)
         with connection.transaction() as tx:
-            tables = attempt_table.find_table(tx, tables, self.grant)
-            part = tables.staged_part(list(columns))
-            queries = [tx.filled(part, **place, part=n) for n in range(parts)]
+            if own is None:
+                tables = attempt_table.find_table(tx, tables, self.grant)
+                part = tables.staged_part(list(columns))
+            else:
+                part = tables.staged_part_for_executors(columns)
+            queries = [tx.filled(part, **self.grant, parts=parts, part=n) for n in range(parts)]
         types = {column: read_as(type_) for column, type_ in columns.items()}
         types |= self.step.types_of(name, columns)
         schema = ", ".join(f"{quoted(column)} {type_}" for column, type_ in types.items())
-        rows = read_postgres(self.spark, connection.address, queries, schema)
+        rows = read_postgres(self.spark, own or connection.address, queries, schema)
         return mark_staged(rows, name)
 
     def _place_of(self, name: str) -> tuple[LedgerConnection, State]:
@@ -255,8 +258,11 @@ class _StepRun:
         connection = self.databases.connection_of(state.database)
         stored = stored_state(self.topology.name, state)
         staged = reduce_frame(frame, stored).coalesce(self.topology.max_staging_sessions)
-        tables = attempt_table.open_table(connection, stored, self.grant, meta.emitted.count)
-        task = stage_task(connection, tables, self.grant)
+        own = executor_address(state.database)
+        tables = attempt_table.open_table(
+            connection, stored, self.grant, meta.emitted.count, for_executors=own is not None
+        )
+        task = stage_task(connection, tables, self.grant, own)
         task = replace(task, address=task_address(self.spark, task.address))
         partitions = write(staged, task)
         unacked = declare_partitions(connection, self.grant, state.name, partitions, aside)

@@ -34,7 +34,7 @@ from reliability.core.spout import (
     source_item,
 )
 from reliability.core.types import as_spark_writes
-from reliability.deployment.address import address_of
+from reliability.deployment.address import address_of, executor_address
 from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.source_table import SourceTable
 
@@ -176,5 +176,5 @@ class TableSpout(Spout):
         ]
         queries = self.source_table.queries(list(columns), parts)
         schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
-        address = address_of(self.database)
+        address = executor_address(self.database) or address_of(self.database)
         return with_count(read_postgres(spark, address, queries, f"{schema}, _x bigint"))

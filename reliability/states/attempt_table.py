@@ -1,12 +1,17 @@
 """A table of an attempt's own, in which it stages many rows (H10).
 
-Its rows are read whole. If the attempt cannot count, a sweep drops the table.
+Its rows are read whole. If the attempt cannot count, a sweep drops the table. Functions of the
+ledger's owner make, change and drop it: the role of a task needs no right to.
 
 - For rows to append: the commit copies them into the target and drops the table.
 - For any other state: the table inherits from that of the contributions, whose readers so read its
   rows too. When the attempt commits they are the contribution, and the table stays, unless the
   state keeps no contributions. Readers plan with each table, so a state has only so many. The seal
   moves what turns out to be few rows to the contributions' table.
+
+Executors with a role of their own stage all rows so, because they have no right on the tables of
+the contributions (S8). A table of few rows, or one too many, inherits nothing: the seal moves its
+rows.
 """
 
 from __future__ import annotations
@@ -14,12 +19,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from psycopg2.sql import SQL, Composed, Identifier, Literal
-
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, RightMissing
 from reliability.core.statement_key import StatementKey
-from reliability.states.tables import StateTables, Tables, attempt_table_of, column_definitions
+from reliability.states.tables import StateTables, Tables
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -39,30 +42,49 @@ MERGE_PATIENCE_SECONDS = 1
 
 
 def open_table(
-    connection: LedgerConnection, tables: StateTables, grant: Grant, emitted: int
+    connection: LedgerConnection,
+    tables: StateTables,
+    grant: Grant,
+    emitted: int,
+    *,
+    for_executors: bool = False,
 ) -> StateTables:
     """Create a table for an attempt that may stage many rows, and return it.
 
     :param emitted: the number of the batch's rows
+    :param for_executors: executors have a role of their own, which needs a table for few rows too
     :returns: the same tables if no table of its own is needed, or if there can be none now
     :raises AttemptFenced: the attempt has ended
     """
-    if emitted < MIN_ROWS:
+    if emitted >= MIN_ROWS:
+        try:
+            with connection.transaction(patience=OPEN_PATIENCE_SECONDS) as tx:
+                own = _open(tx, tables, grant, for_executors=for_executors)
+            if own.attempt_table is not None:
+                return own
+        except (LedgerBusy, RightMissing) as error:  # it may be another role's to inherit from
+            logger.info("%s stages %s with others: %s", grant, tables.name, error)
+    if not for_executors:
         return tables
-    try:
-        with connection.transaction(patience=OPEN_PATIENCE_SECONDS) as tx:
-            return _open(tx, tables, grant)
-    except (LedgerBusy, RightMissing) as error:  # it may be another role's to inherit from
-        logger.info("%s stages %s with others: %s", grant, tables.name, error)
-        return tables
+    with connection.transaction() as tx:
+        return _open(tx, tables, grant, for_executors=True, is_merged=True)
 
 
-def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTables:
+def _open(
+    tx: DatabaseTransaction,
+    tables: StateTables,
+    grant: Grant,
+    *,
+    for_executors: bool,
+    is_merged: bool = False,
+) -> StateTables:
     most = MAX_TABLES_OF_VIEW if tables.is_view else MAX_TABLES
+    inherits = tables.attempt_tables_inherit and not is_merged
     row = tx.one(
         "open_attempt_table",
         state=tables.name,
-        most=most if tables.attempt_tables_inherit else None,
+        most=most if inherits else None,
+        is_merged=is_merged,
         **grant,
     )
     if not row["is_live"]:
@@ -70,28 +92,23 @@ def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTa
     if row["table_id"] is None:
         return tables
     own = tables.with_attempt_table(row["table_id"])
-    tx.run(_create(own, grant))
+    _create(tx, own, grant, inherits=inherits, for_executors=for_executors)
     if tx.first("hold_attempt", **grant) is None:  # a sweep after its end has not seen the table
         raise AttemptFenced(f"{grant} has ended")
     return own
 
 
-def _create(own: StateTables, grant: Grant) -> Composed:
-    definition = "({columns})"
-    if own.attempt_tables_inherit:
-        # With the check, a query for a txid passes over the tables of others.
-        definition = (
-            "(CHECK (_txid = {txid} AND _attempt_id = {attempt_id})) INHERITS ({contribution})"
-        )
-    # VACUUM must not shorten one whose size tells what was sealed, until it has committed.
-    options = " WITH (autovacuum_enabled = false)" if own.state.is_append else ""
-    return own.sql(
-        f"CREATE TABLE {{staged}} {definition}{options};"
-        "ALTER TABLE {staged} ALTER _txid SET DEFAULT {txid},"
-        " ALTER _attempt_id SET DEFAULT {attempt_id}",
-        columns=column_definitions(own.contribution_columns()),
-        txid=Literal(grant.attempt.txid),
-        attempt_id=Literal(grant.attempt.attempt_id),
+def _create(
+    tx: DatabaseTransaction, own: StateTables, grant: Grant, *, inherits: bool, for_executors: bool
+) -> None:
+    tx.run(
+        "create_attempt_table",
+        table_id=own.attempt_table,
+        contribution=own.contribution_table,
+        inherits=inherits,
+        is_measured=own.state.is_append,
+        for_executors=for_executors,
+        **grant,
     )
 
 
@@ -101,29 +118,41 @@ def find_table(tx: DatabaseTransaction, tables: Tables, key: StatementKey) -> Ta
     return tables if row is None else tables.with_attempt_table(row["table_id"])
 
 
-def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
+def close(connection: LedgerConnection, number: int) -> bool:
+    """Let executors write no more to a table; say if the seal has to move its rows in any case."""
+    return bool(connection.one("close_attempt_table", table_id=number)["is_merged"])
+
+
+def seal(
+    connection: LedgerConnection, tables: Tables, rows: int, *, is_merged: bool = False
+) -> Tables:
     """Seal the attempt's own table: merge few rows, or record its size and index it by the key.
 
     A table that the commit drops is not indexed. If somebody reads the contributions for long, few
     rows stay in the table too.
 
     :param rows: how many it has
+    :param is_merged: it inherits nothing, so only a table of rows to append may stay
+    :returns: the tables as they are then
     """
+    if is_merged and (tables.attempt_tables_inherit or rows < MIN_ROWS):
+        with connection.transaction() as tx:
+            merge(tx, tables)
+        return tables.with_attempt_table(None)
     if tables.attempt_tables_inherit and rows < MIN_ROWS:
         try:
             with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
                 merge(tx, tables)
-            return
+            return tables.with_attempt_table(None)
         except LedgerBusy as error:
             logger.info("table %s stays: %s", tables.attempt_table, error)
     with connection.transaction() as tx:
         if tables.attempt_tables_inherit and tables.key:
-            if tables.is_view or tables.keeps_contributions:  # first: it waits until nobody writes
-                index = Identifier(f"attempt_{tables.attempt_table}_key")
-                tx.run(tables.sql("CREATE INDEX IF NOT EXISTS {i} ON {staged} ({key})", i=index))
-            # tell the planner how many rows and keys it has
-            tx.run(tables.sql("ANALYZE {staged} (_txid, _attempt_id, {key})"))
+            stays = tables.is_view or tables.keeps_contributions
+            key = list(tables.key)
+            tx.run("index_attempt_table", table_id=tables.attempt_table, key=key, stays=stays)
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
+    return tables
 
 
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
@@ -160,7 +189,7 @@ def find_sealed_table(
 
 def keep(tx: DatabaseTransaction, number: int) -> None:
     """Let VACUUM work on a table that has become part of a view."""
-    tx.run(SQL("ALTER TABLE {} RESET (autovacuum_enabled)").format(attempt_table_of(number)))
+    tx.run("keep_attempt_table", table_id=number)
 
 
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
@@ -170,5 +199,4 @@ def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 def drop(tx: DatabaseTransaction, number: int) -> None:
     """Drop an attempt's table and forget it; safe to repeat."""
-    tx.run(SQL("DROP TABLE IF EXISTS {}").format(attempt_table_of(number)))
-    tx.run("forget_attempt_table", table_id=number)
+    tx.run("drop_attempt_table", table_id=number)

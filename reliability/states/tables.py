@@ -304,6 +304,19 @@ class StateTables(ABC):
             columns=names(columns),
         )
 
+    def staged_part_for_executors(self, columns: Mapping[str, str]) -> Composed:
+        """Do the same as a role that shows the attempt's nonce, and may read no table (S8).
+
+        :param columns: with their Postgres types
+        """
+        return self.sql(
+            "SELECT * FROM reliability.read_staged(%(topology)s, %(txid)s, %(attempt_id)s,"
+            " %(nonce)s::uuid, {state}, {names}::text[], %(parts)s, %(part)s) AS staged({columns})",
+            state=Literal(self.name),
+            names=Literal(list(columns)),
+            columns=column_definitions({n: TableColumn(type_) for n, type_ in columns.items()}),
+        )
+
     def clean(self) -> Composed:
         """Delete the staged rows of an attempt that can never count or that count already.
 

@@ -46,6 +46,7 @@ CREATE TABLE reliability.attempt_table (
     txid       bigint NOT NULL,
     attempt_id integer NOT NULL,
     bytes      bigint,  -- its size when it was sealed; it never changes
+    is_merged  boolean NOT NULL,  -- the seal moves its rows to the contributions', however many
     FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt,
     CONSTRAINT one_table_per_attempt_and_state UNIQUE (topology, state, txid, attempt_id)
 );
@@ -75,12 +76,13 @@ CREATE TABLE reliability.set_aside (
 -- Contract: the attempt is still PROCESSING with this nonce, or RL001 rolls the COPY back;
 -- the partition has not acked yet, or unique_violation on ack_once_per_partition. The attempt's
 -- row is locked last: a check at the start would let a zombie commit, a lock at the start would
--- let a stalled COPY hold up the topology.
+-- let a stalled COPY hold up the topology. It runs as the owner of the ledger: who knows the nonce
+-- may ack, and needs no right on a table.
 CREATE FUNCTION reliability.acknowledge(
     p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid,
     p_sink text, p_partition integer, p_write_id uuid,
     p_xor bigint, p_count bigint, p_rows bigint, p_digest bigint
-) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE reliability.attempt a
        SET lease_until = reliability.renewed_lease(a)
@@ -99,6 +101,18 @@ BEGIN
      WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id
        AND sink = p_sink;
 END $$;
+
+-- The write id of a partition's ack, if it has acked, for who knows the nonce.
+CREATE FUNCTION reliability.existing_ack(
+    p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid,
+    p_sink text, p_partition integer
+) RETURNS TABLE (write_id text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT k.write_id::text FROM reliability.ack k
+      JOIN reliability.attempt a USING (topology, txid, attempt_id)
+     WHERE k.topology = p_topology AND k.txid = p_txid AND k.attempt_id = p_attempt_id
+       AND a.nonce = p_nonce AND k.sink = p_sink AND k.partition = p_partition
+$$;
 
 -- Record the end of a sink's single write action: its number of partitions, and what was set aside
 -- on the way to it, which counts as acked. Returns what the sink then lacks of what was emitted.

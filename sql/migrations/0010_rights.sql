@@ -1,6 +1,7 @@
 -- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given
 -- rights on the tables of states, those on the ledger with which attempts are staged, sealed,
--- committed and tried out, and that to make the temporary tables of a commit.
+-- committed and tried out, and that to make the temporary tables of a commit. If the ledger has
+-- roles, the GRANT is that of the coordinator's role.
 CREATE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -15,12 +16,12 @@ BEGIN
                         SELECT 'reliability', unnest(of_ledger.names::text[]), of_ledger.rights
                           FROM (VALUES
                                ('INSERT', '{attempt_event}'),
-                               ('SELECT', '{correction,exclusion,skip}'),
-                               ('SELECT, INSERT', '{ack,audit,code,commit_log,set_aside}'),
+                               ('SELECT', '{ack,correction,exclusion,skip}'),
+                               ('SELECT, INSERT', '{audit,code,commit_log,set_aside}'),
                                ('SELECT, INSERT, DELETE', '{difference,quarantined_row}'),
                                ('SELECT, INSERT, UPDATE',
-                                '{attempt,attempt_step,audit_result,contribution,sink}'),
-                               ('SELECT, INSERT, UPDATE, DELETE', '{attempt_table}'),
+                                '{attempt,attempt_step,attempt_table,audit_result,contribution,'
+                                'sink}'),
                                ('SELECT, UPDATE',
                                 '{checkpoint,request,state,topology,transaction}'),
                                ('SELECT, UPDATE, DELETE', '{source_item}')
@@ -35,15 +36,25 @@ BEGIN
             SELECT 2, format('%s ON TABLE %I.%I', string_agg(r.name, ', ' ORDER BY r.place),
                              w.nspname, w.relname)
               FROM wanted w, unnest(w.rights) WITH ORDINALITY AS r(name, place)
-             WHERE NOT has_table_privilege(w.table_id, r.name)
+             WHERE NOT CASE WHEN w.nspname = 'reliability' AND r.name <> 'DELETE'
+                            THEN has_any_column_privilege(w.table_id, r.name)
+                            ELSE has_table_privilege(w.table_id, r.name) END
              GROUP BY w.nspname, w.relname
              UNION ALL
-            SELECT 3, format('TEMPORARY ON DATABASE %I', current_database())
+            SELECT 3, format('EXECUTE ON FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
+             WHERE p.pronamespace = 'reliability'::regnamespace AND p.prosecdef
+               AND NOT has_function_privilege(p.oid, 'EXECUTE')
+             UNION ALL
+            SELECT 4, format('TEMPORARY ON DATABASE %I', current_database())
              WHERE NOT has_database_privilege(current_database(), 'TEMPORARY')) AS lacking;
     IF v_lacking IS NOT NULL THEN
         RAISE EXCEPTION 'role % lacks %', current_user, array_to_string(v_lacking, '; ')
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = (SELECT string_agg(format('GRANT %s TO %I;', what, current_user), ' ')
-                            FROM unnest(v_lacking) AS what);
+                  HINT = coalesce(
+                      (SELECT format('GRANT %I TO %I;', rolname, current_user)
+                         FROM reliability.role JOIN pg_roles r ON rolname = name
+                        WHERE kind = 'coordinator' AND NOT pg_has_role(r.oid, 'USAGE')),
+                      (SELECT string_agg(format('GRANT %s TO %I;', what, current_user), ' ')
+                         FROM unnest(v_lacking) AS what));
     END IF;
 END $$;

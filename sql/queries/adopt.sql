@@ -1,12 +1,14 @@
 -- table_to_adopt --
 -- A table or view whose rows a state may adopt, with its columns; no row: there is none. A state can
 -- take over only an ordinary table, with columns that a commit can write. With SELECT alone, it can be
--- read and not be kept from others.
+-- read and not be kept from others; only who has its owner's role may change it.
 SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (
            SELECT FROM pg_catalog.pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid))
        AS is_ordinary,
        c.relkind IN ('r', 'p')
        AND has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE') AS is_lockable,
+       pg_has_role(c.relowner, 'USAGE') AS is_own,
+       quote_ident(pg_get_userbyid(c.relowner)) AS owner, quote_ident(current_user) AS role,
        (SELECT jsonb_agg(jsonb_build_object(
                    'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
                    'is_written', a.attgenerated = '' AND a.attidentity <> 'a',

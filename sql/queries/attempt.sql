@@ -173,12 +173,6 @@ SELECT kind, reason, xor, count FROM reliability.set_aside
 DELETE FROM reliability.quarantined_row
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
--- existing_ack --
--- The write id of a partition's ack, if it has acked.
-SELECT write_id::text AS write_id FROM reliability.ack
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND sink = %(sink)s AND partition = %(partition)s;
-
 -- sinks --
 -- The acker's record of each sink of an attempt: ack_val, and which partitions have acked.
 SELECT * FROM reliability.sink_progress

@@ -5,8 +5,8 @@ WITH live AS (
      WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
        AND nonce = %(nonce)s AND status = 'PROCESSING'),
 opened AS (
-    INSERT INTO reliability.attempt_table (topology, state, txid, attempt_id)
-    SELECT topology, %(state)s, txid, attempt_id FROM live
+    INSERT INTO reliability.attempt_table (topology, state, txid, attempt_id, is_merged)
+    SELECT topology, %(state)s, txid, attempt_id, %(is_merged)s FROM live
      WHERE %(most)s::bigint IS NULL
         OR %(most)s > (SELECT count(*) FROM reliability.attempt_table
                         WHERE topology = %(topology)s AND state = %(state)s)
@@ -67,6 +67,6 @@ SELECT table_id FROM reliability.attempt_table
  WHERE topology = %(topology)s AND (%(state)s::text IS NULL OR state = %(state)s)
  ORDER BY table_id;
 
--- forget_attempt_table --
--- Forget a table that is dropped.
-DELETE FROM reliability.attempt_table WHERE table_id = %(table_id)s;
+-- show_nonce --
+-- Let the session of a Spark task show its attempt's nonce to the attempt's own table.
+SELECT set_config('reliability.nonce', %(nonce)s, true);

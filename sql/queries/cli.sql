@@ -333,8 +333,6 @@ SELECT r.run_id, count(*) AS txids,
 SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version,
        has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
-       coalesce((SELECT has_schema_privilege(n.oid, 'CREATE') FROM pg_namespace n
-                  WHERE n.nspname = 'public'), false) AS may_create_table,
        EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'reliability') AS has_ledger,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
        current_setting('synchronous_commit') AS synchronous_commit,

@@ -68,8 +68,12 @@ ROLLBACK;
 SELECT set_config('lock_timeout', %(seconds)s || 's', true);
 
 -- end_sessions_of_attempt --
--- A stalled COPY FROM STDIN ignores statement_timeout, idle timeouts and pg_cancel_backend.
-SELECT s.application_name, pg_terminate_backend(s.pid) AS ended FROM pg_stat_activity s
+-- A stalled COPY FROM STDIN ignores statement_timeout, idle timeouts and pg_cancel_backend. A session of
+-- another role, such as the executors', is the owner's to end.
+SELECT s.application_name, CASE WHEN pg_has_role(s.usesysid, 'USAGE')
+            THEN pg_terminate_backend(s.pid)
+            ELSE reliability.end_session(s.pid, s.application_name) END AS ended
+  FROM pg_stat_activity s
  WHERE s.datname = current_database() AND s.application_name = %(application_name)s;
 
 -- server_timeline --

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import time
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -15,7 +16,7 @@ from reliability.ledger.connection import DatabaseTransaction
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
 from tests.support.command_line import say
-from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
+from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, Person, airflow_with_page, shop_named
 from tests.support.fix_postgres import database_of, execute, new_database, new_session
 from tests.support.fix_shop import shop_with
 
@@ -608,6 +609,47 @@ def test_who_may_not_act_changes_nothing(client, shop, rights):
     rights.may_act = False
     change(client, "pause", 403, reason="x")
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+
+
+@dataclass
+class Named:
+    """A role or a user as Airflow's logins have them."""
+
+    name: str = ""
+    role: str | None = None
+    roles: tuple[Named, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("user", "may"),
+    [
+        (Named(role="op"), True),
+        (Named(role="viewer"), False),
+        (Named(roles=(Named("Viewer"), Named("Corrects"))), True),
+        (Named(roles=(Named("User"),)), False),
+        (Named(), False),
+    ],
+)
+def test_only_roles_that_are_named_may_correct_and_without_names_all_may(
+    airflow_home, monkeypatch, user, may
+):
+    from reliability_airflow.page import access
+
+    monkeypatch.setattr(access, "_may", lambda user, method, dag_id: True)
+    assert access.may_act_on(user, "shop")
+    monkeypatch.setenv("AIRFLOW__RELIABILITY__CORRECTION_ROLES", "Corrects, Op")
+    assert access.may_act_on(user, "shop") is may
+
+
+def test_who_has_no_role_for_corrections_changes_nothing(client, shop, monkeypatch):
+    """The permission to edit runs is not enough then."""
+    monkeypatch.setenv("AIRFLOW__RELIABILITY__CORRECTION_ROLES", "Corrects, Op")
+    for what in ("pause", "resume", "rollback", "release", "undone", "park", "skip"):
+        said = change(client, what, 403, reason="x", txid=1)
+        assert "corrections need one of these roles: Corrects, Op" in said
+    assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+    monkeypatch.setattr(Person, "role", "op", raising=False)
+    assert "shop is paused" in change(client, "pause", reason="x")
 
 
 def test_pause_and_resume(client, shop):

@@ -197,11 +197,11 @@ def test_an_attempt_that_ends_while_it_opens_a_table_leaves_none(large, connecti
     """A sweep that comes before the table is there never comes back for it."""
     create = attempt_table._create
 
-    def create_late(own, grant):
+    def create_late(tx, own, grant, **how):
         with closing(LedgerConnection(connection.dsn)) as sweeper:
             end_attempt(sweeper, grant, AttemptFenced("a test"), fence=True)
             assert sweep(sweeper, "shop", Leases(), clean=True).cleaned
-        return create(own, grant)
+        create(tx, own, grant, **how)
 
     with (
         patch.object(attempt_table, "_create", create_late),

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from psycopg2.sql import SQL, Composed, Identifier
+from psycopg2.sql import SQL, Identifier
 
 from reliability import Count, Topology
 from reliability.core.attempt import Grant
@@ -404,11 +404,13 @@ class World(Unattended):
             return self.copies[sink]
         opened = self.observers[self.states[sink].database].opened
 
-        def create_late(own: StateTables, grant: Grant) -> Composed:
+        def create_late(
+            tx: DatabaseTransaction, own: StateTables, grant: Grant, **how: bool
+        ) -> None:
             assert own.attempt_table is not None
             opened.add(own.attempt_table)
             self.source.meanwhile()
-            return _create(own, grant)
+            _create(tx, own, grant, **how)
 
         with (
             patch.object(attempt_table, "MIN_ROWS", limit),

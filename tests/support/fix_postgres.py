@@ -145,7 +145,7 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
 def make_hostile() -> None:
     """Let the role that the product uses, and this process, have settings that it must not need."""
     os.environ.update(HOSTILE_ENVIRONMENT)
-    with _alone():
+    with alone():
         for name, value in HOSTILE_SETTINGS.items():
             value = value if name == "search_path" else f"'{value}'"
             run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
@@ -153,7 +153,7 @@ def make_hostile() -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Keep others out: mutants that run side by side share a server and its roles."""
     with closing(psycopg2.connect("service=admin dbname=postgres")) as connection:
         connection.cursor().execute("SELECT pg_advisory_lock(0)")

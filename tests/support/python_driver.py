@@ -15,7 +15,7 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP, Step
 from reliability.core.spout import BatchMeta, SourceItem, Spout, only
-from reliability.deployment.address import address_of
+from reliability.deployment.address import address_of, executor_address
 from reliability.deployment.fingerprint import CodeFingerprint
 from reliability.deployment.lazy import np, pa, pq
 from reliability.ledger.connection import LedgerConnection
@@ -90,9 +90,12 @@ def _process_and_stage(
         for state in states:
             own = databases.connection_of(state.database)
             stored = stored_state(topology.name, state)
-            tables = open_table(own, stored, grant, meta.emitted.count)
+            executors = executor_address(state.database)
+            tables = open_table(
+                own, stored, grant, meta.emitted.count, for_executors=executors is not None
+            )
             count, rows = tasks.get(state.name, 1), processed[state.name]
-            task = stage_task(own, tables, grant)
+            task = stage_task(own, tables, grant, executors)
             for part in range(count):
                 task.stage(part, iter([reduced(tables, grant, rows[part::count])]))
             declare_partitions(own, grant, state.name, count)
@@ -125,7 +128,7 @@ def _rows_of_table(spout: TableSpout, meta: BatchMeta) -> list[dict[str, Any]]:
     columns = table.columns(spout.columns, types=spout.types)
     queries = table.queries([*columns], [item.keys for item in only(TableKeys, meta.items)])
     task = ReadTask(
-        address=address_of(spout.database),
+        address=executor_address(spout.database) or address_of(spout.database),
         queries=tuple(queries),
         columns=(*columns.items(), ("_x", "bigint")),
     )

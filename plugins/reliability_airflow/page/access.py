@@ -52,6 +52,23 @@ def _acts(request: Request, user: GetUserDep) -> None:
 may_read = Depends(_reads)
 may_act = Depends(_acts)
 may_read_dag = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+#: [reliability] correction_roles in Airflow's configuration
+SECTION, CORRECTION_ROLES = "reliability", "correction_roles"
+
+
+def check_correction_role(user: GetUserDep) -> None:
+    """Refuse a change by a user who has none of the roles that are named for corrections.
+
+    :raises HTTPException: 403
+    """
+    if not has_correction_role(user):
+        named = ", ".join(correction_roles())
+        raise HTTPException(
+            403, f"corrections need one of these roles: {named} ([{SECTION}] {CORRECTION_ROLES})"
+        )
+
+
+may_correct = Depends(check_correction_role)
 
 
 def prepare(app: FastAPI) -> None:
@@ -77,8 +94,34 @@ def may_read_runs_of(user: Any, dag_id: str) -> bool:
 
 
 def may_act_on(user: Any, dag_id: str) -> bool:
-    """Say whether the user may change the runs of a DAG; a topology's, of all its DAGs."""
-    return _may(user, "PUT", dag_id)
+    """Say whether the user may change the runs of a DAG; a topology's, of all its DAGs.
+
+    A role for corrections is needed, too, if any is named.
+    """
+    return _may(user, "PUT", dag_id) and has_correction_role(user)
+
+
+def correction_roles() -> list[str]:
+    """Return Airflow's roles whose users may correct; none named: all who may edit runs."""
+    from airflow.configuration import conf
+
+    named = str(conf.get(SECTION, CORRECTION_ROLES, fallback="") or "")
+    return [role.strip() for role in named.split(",") if role.strip()]
+
+
+def has_correction_role(user: Any) -> bool:
+    """Say whether the user has one of them.
+
+    A user of Airflow's simple login has one role, a user of FAB several. One whose login knows no
+    roles has none.
+    """
+    wanted = {role.casefold() for role in correction_roles()}
+    return not wanted or not wanted.isdisjoint(role.casefold() for role in _roles_of(user))
+
+
+def _roles_of(user: Any) -> list[str]:
+    own = getattr(user, "roles", None) or [getattr(user, "role", None)]
+    return [str(getattr(role, "name", role)) for role in own if role is not None]
 
 
 def _may(user: Any, method: Literal["GET", "PUT"], dag_id: str) -> bool:

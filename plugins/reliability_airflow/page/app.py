@@ -66,7 +66,7 @@ def make_app() -> FastAPI:
     for path, function in READ.items():
         app.get(path, dependencies=[access.logged_in, access.may_read])(function)
     for path, change in actions.CHANGES.items():
-        needed = [access.logged_in, access.may_act, access.from_the_page]
+        needed = [access.logged_in, access.may_act, access.may_correct, access.from_the_page]
         app.post(path, dependencies=needed)(change)
     app.exception_handler(ReliabilityError)(_show_error)
     app.exception_handler(StarletteHTTPException)(_show_refusal)

@@ -68,6 +68,7 @@ class StageTask:
             connection.open_patiently(SESSION_PATIENCE_SECONDS)
             try:
                 with connection.transaction() as tx:
+                    tx.queue("show_nonce", nonce=self.grant.nonce)
                     tx.copy(self.copy, rows)
                     self._acknowledge(tx, partition, rows)
             except AlreadyAcked:
@@ -157,11 +158,20 @@ def write(
     return stage.numTasks if stage is not None else len(results)
 
 
-def stage_task(connection: LedgerConnection, tables: StateTables, grant: Grant) -> StageTask:
+def stage_task(
+    connection: LedgerConnection,
+    tables: StateTables,
+    grant: Grant,
+    own: DatabaseAddress | None = None,
+) -> StageTask:
+    """Return what the Spark tasks of a sink run.
+
+    :param own: the address with the executors' own role, by default that of the session
+    """
     with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
     return StageTask(
-        address=connection.address,
+        address=own or connection.address,
         copy=copy,
         types=tables.copied_types(),
         grant=grant,

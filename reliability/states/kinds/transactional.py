@@ -21,7 +21,7 @@ class StoredTransactional(KeyedState):
         """Add the contribution and delete the staged rows; the header counts keys."""
         super().add(change)
         change.queue(self.clean())
-        change.queue("drop_attempt_table")
+        change.queue("drop_table_of_attempt")
 
     def replace(self, change: Change, header: Row, sealed: Sealed) -> Effect:
         """Raise: a replay should have been refused before (H5)."""

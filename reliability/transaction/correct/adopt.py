@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from reliability.core.audits import AuditOutcome, Of, refuse_violations
 from reliability.core.definitions import Topology
-from reliability.core.errors import AdoptNotPossible
+from reliability.core.errors import AdoptNotPossible, RightMissing
 from reliability.core.names import name_of_table, parts_of
 from reliability.core.statement_key import StateKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS
+from reliability.ledger.roles import act_as_owner
 from reliability.states.adoption import AdoptedTable
 from reliability.states.audit_sql import query_of, run_audit
 from reliability.states.kinds import StoredState, stored_state
@@ -71,10 +72,13 @@ def adopt(
         table should be copied into it
     :raises AuditFailed: the rows violate an audit of the state's table
     :raises LedgerBusy: somebody works with the table
+    :raises RightMissing: the ledger has roles, and this one is not the owner; or the table is
+        another role's
     """
     own, name = _tables_of(topology, state), _name_of(table)
     opened = rolled_back if dry_run else _open
     with opened(connection) as tx:
+        act_as_owner(tx, topology.name, "adopt")
         _check_in_time(record_topology(tx, topology)["curr_txid"], topology)
         adopted = _look_at(tx, own, name)
         statements, rows = _take_over(tx, adopted)
@@ -157,6 +161,7 @@ def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -
     adopted = AdoptedTable(own, name, row["is_ordinary"], has_key, row["columns"] or ())
     if adopted.is_in_place:
         check_table_is_nobodys(tx, own)
+        _check_is_own(row, called, own.topology)
     if row["is_lockable"]:
         tx.run(adopted.hold())
     if obstacles := adopted.obstacles():
@@ -174,6 +179,15 @@ def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -
     if wrong:
         raise _not_possible(own, f"{called} does not fit: {'; '.join(wrong)}")
     return adopted
+
+
+def _check_is_own(row: Row, table: str, topology: str) -> None:
+    if not row["is_own"]:
+        raise RightMissing(
+            f"{table} belongs to role {row['owner']}, and role {row['role']} has to own it",
+            remedy=f"as a superuser, run: ALTER TABLE {table} OWNER TO {row['role']};",
+            topology=topology,
+        )
 
 
 def _take_over(tx: DatabaseTransaction, adopted: AdoptedTable) -> tuple[tuple[str, ...], int]:

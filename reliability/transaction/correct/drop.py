@@ -14,6 +14,7 @@ from reliability.core.errors import DropNotPossible
 from reliability.core.names import COMMAND_LINE
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
+from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -151,6 +152,7 @@ def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
 
 
 def _drop_in(tx: DatabaseTransaction, topology: str, *, keep_tables: bool) -> None:
+    act_as_owner(tx, topology, "drop")
     declared = declared_tables(tx, topology)
     for tables in declared:
         _check_unused(tx, tables, keep_tables=keep_tables)

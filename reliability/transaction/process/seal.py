@@ -92,7 +92,7 @@ def seal(
                 there = raise_if_fenced(begun, grant)
                 sinks += map(sink_of, there["sinks"])
             staged = _check_staged(databases, topology, grant, meta, sinks)
-            tables = {sink.name: sink.table_id for sink in sinks}
+            tables = {state: account.table_id for state, account in staged.items()}
             audit_contributions(databases, topology, grant, tables)
             for database in databases.ledger_last:
                 own = [
@@ -112,9 +112,15 @@ def seal(
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
+    """What an attempt has staged for a state.
+
+    :param table_id: the number of the table of its own in which it lies, None if in no such table
+    """
+
     fold: Fold
     rows: int
     digest: str
+    table_id: int | None
 
 
 def _check_staged(
@@ -147,7 +153,8 @@ def _staged(connection: LedgerConnection, tables: StateTables, grant: Grant, sin
         tables = tables.with_attempt_table(sink.table_id)
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
+        is_merged = attempt_table.close(connection, sink.table_id)
         row = connection.one(tables.staged_accounts(), **grant)
-        attempt_table.seal(connection, tables, row["rows"])
+        tables = attempt_table.seal(connection, tables, row["rows"], is_merged=is_merged)
     digest = format_digest(row["rows"], sink.digests)
-    return _Staged(Fold(row["xor"], row["count"]), row["rows"], digest)
+    return _Staged(Fold(row["xor"], row["count"]), row["rows"], digest, tables.attempt_table)

@@ -24,6 +24,7 @@ from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
 from reliability.states.headers import compacted_through
@@ -172,8 +173,10 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
                     continue
                 done = _plan(tx, topology, elsewhere, fenced)
                 _check_possible(done)
+                act_as_owner(tx, topology.name, "alter")
                 for altered in done.states:
                     _alter_state(tx, altered, reason)
+                tx.run("grant_rights")
                 for state in topology.states:
                     if state.database == COORDINATOR:
                         keep_history(tx, stored_state(topology.name, state))

@@ -14,6 +14,7 @@ from reliability.core.state import State
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, Ledger
+from reliability.ledger.roles import act_as_owner
 from reliability.states.alteration import StateChange
 from reliability.states.kinds import StoredState, stored_state
 from reliability.states.migration import inspect
@@ -136,8 +137,12 @@ def keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 
 def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Create the tables of a new state, and record its definition."""
+    """Create the tables of a new state, and record its definition; the owner's role does it.
+
+    :raises RightMissing: see act_as_owner
+    """
     check_table_is_free(tx, tables)
+    act_as_owner(tx, tables.topology)
     for statement in statements_to_create(tx, tables):
         tx.run(statement)
     record_state(tx, tables)
@@ -151,6 +156,7 @@ def record_state(tx: DatabaseTransaction, tables: StateTables) -> None:
         contribution_table=tables.contribution_table,
         **recorded_definition(tables),
     )
+    tx.run("grant_rights")
 
 
 def recorded_definition(tables: StateTables) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from reliability.core.errors import LedgerBusy, StateDefinitionChanged, Topology
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding, lock_topology
+from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables
@@ -184,6 +185,7 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
     if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
         raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
     for tables in _changed(tx, topology, database):
+        act_as_owner(tx, topology.name)
         if dependents := dependents_of(tx, tables):
             raise StateDefinitionChanged(
                 f"state {tables.state.name} of {topology.name} has changed before its first "
