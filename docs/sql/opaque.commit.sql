@@ -44,4 +44,4 @@ FROM ONLY "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 
--- the query drop_attempt_table
+-- the query drop_table_of_attempt

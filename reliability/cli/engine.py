@@ -57,10 +57,10 @@ def engine(
 
 def _run(master: str, conf: list[str]) -> None:
     """Become spark-submit, so that a service manager watches and ends the JVM itself."""
-    from reliability.cli.replay import spark_submit
-    from reliability.spark.launch import engine_command
+    from reliability.cli.replay import properties_of
+    from reliability.spark.launch import engine_command, spark_submit_here
 
-    submit = spark_submit(master, conf)  # each step brings its own code
+    submit = spark_submit_here(master, properties_of(conf))  # each step brings its own code
     command = engine_command(submit)
     os.execve(command[0], command, submit.environment())
 

@@ -22,11 +22,8 @@ from reliability.cli.bars import txids_followed
 from reliability.cli.output import format_differences, plain, what_to_clear
 from reliability.cli.parts import Line, answer
 from reliability.cli.terminal import say
-from reliability.core.attempt import Grant
-from reliability.core.definitions import SUBMIT, Topology
-from reliability.core.errors import NotPossible
+from reliability.core.definitions import Topology
 from reliability.core.txids import format_intervals
-from reliability.deployment.settings import engine_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected
@@ -34,7 +31,7 @@ from reliability.transaction.own_run import RunFailed, RunStep
 from reliability.transaction.replay import Replayed, ReplayRequest, ReplayResult, ReplayRun
 
 if TYPE_CHECKING:
-    from reliability.spark.launch import SparkSubmit
+    pass
 
 
 @verb(
@@ -158,42 +155,18 @@ def log_of(error: BaseException) -> Any:
 
 
 def steps_of(spark: options.Spark, topology: Topology, module: str) -> RunStep:
-    """Return what runs the steps of a topology on this host; tests replace it.
+    """Return what runs the steps of a topology on this host; tests replace it."""
+    from reliability.spark.launch import steps_here
 
-    Each driver has its output in a file. That there is a Spark is checked before any request.
-    """
-    from reliability.spark.engine_socket import check_engine
-    from reliability.spark.launch import Launcher, WarmEngine, run_with_log
-    from reliability.spark.submission import Submission
-
-    launcher: Launcher = WarmEngine(code=code_folders())
-    if engine_of(topology) == SUBMIT:
-        launcher = spark_submit(spark.master, spark.conf or [], code_folders())
-    else:
-        check_engine()
-
-    def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
-        submission = Submission(module=module, grant=grant, step=step)
-        run_with_log(launcher, submission, is_wanted, topology.databases_of_steps)
-
-    return run_step
+    conf = properties_of(spark.conf or [])
+    return steps_here(topology, module, code_folders(), spark.master, conf)
 
 
-def spark_submit(master: str, conf: Sequence[str], code: Sequence[str] = ()) -> SparkSubmit:
-    """Return this host's spark-submit with options of the command line."""
-    from reliability.spark.driver_environment import find_spark_submit
-    from reliability.spark.launch import SparkSubmit
-
+def properties_of(conf: Sequence[str]) -> dict[str, str]:
+    """Read Spark's properties as options of the command line give them."""
     if wrong := [one for one in conf if "=" not in one]:
         raise typer.BadParameter(f"--conf must be key=value, not {wrong[0]}")
-    program = find_spark_submit()
-    if program is None:
-        raise NotPossible(
-            "spark-submit is neither on the PATH nor beside this Python",
-            "install pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds.",
-        )
-    properties = dict(one.split("=", 1) for one in conf)
-    return SparkSubmit(program=program, master=master, conf=properties, code=code)
+    return dict(one.split("=", 1) for one in conf)
 
 
 # --- output --------------------------------------------------------------------------------------

@@ -17,13 +17,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from reliability.core.definitions import WARM
+from reliability.core.attempt import Grant
+from reliability.core.definitions import SUBMIT, WARM, Topology
+from reliability.core.errors import NotPossible
 from reliability.core.names import prefix_of
 from reliability.deployment.address import DriverAddresses
-from reliability.spark.driver_environment import driver_environment, with_temporary_folder
+from reliability.deployment.settings import engine_of
+from reliability.spark.driver_environment import (
+    driver_environment,
+    find_spark_submit,
+    with_temporary_folder,
+)
+from reliability.spark.engine_socket import check_engine
 from reliability.spark.submission import Submission
+
+if TYPE_CHECKING:
+    from reliability.transaction.own_run import RunStep
 
 POLL_INTERVAL_SECONDS = 3.0
 END_SECONDS = 10.0
@@ -92,6 +103,42 @@ class WarmEngine:
 
 Launcher = SparkSubmit | WarmEngine
 """What is started for a step."""
+
+
+def spark_submit_here(
+    master: str = "", conf: Mapping[str, str] | None = None, code: Sequence[str] = ()
+) -> SparkSubmit:
+    """Return this host's spark-submit; raise NotPossible if there is none."""
+    program = find_spark_submit()
+    if program is None:
+        raise NotPossible(
+            "spark-submit is neither on the PATH nor beside this Python",
+            "install pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds.",
+        )
+    return SparkSubmit(program=program, master=master, conf=conf or {}, code=code)
+
+
+def steps_here(
+    topology: Topology, module: str, code: Sequence[str], master: str, conf: Mapping[str, str]
+) -> RunStep:
+    """Return what runs the steps of a topology on this host, outside Airflow.
+
+    Each driver has its output in a file. That there is a Spark is checked before any request.
+
+    :param module: the one that the driver imports the topology from
+    :param master, conf: for spark-submit; the warm engine has its own
+    """
+    launcher: Launcher = WarmEngine(code=code)
+    if engine_of(topology) == SUBMIT:
+        launcher = spark_submit_here(master, conf, code)
+    else:
+        check_engine()
+
+    def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
+        submission = Submission(module=module, grant=grant, step=step)
+        run_with_log(launcher, submission, is_wanted, topology.databases_of_steps)
+
+    return run_step
 
 
 def engine_command(submit: SparkSubmit) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
-from reliability.core.errors import InvalidDefinition, NotPossible
+from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
@@ -104,12 +104,7 @@ def check_interval(topology: Topology, interval: Interval | None) -> None:
 
 def by_submit(topology: Topology, master: str, conf: Mapping[str, str]) -> RunStep:
     """Return what runs steps by spark-submit, or in the warm engine of this host."""
-    from reliability.core.definitions import SUBMIT
-    from reliability.deployment.settings import engine_of
-    from reliability.spark.driver_environment import find_spark_submit
-    from reliability.spark.engine_socket import check_engine
-    from reliability.spark.launch import Launcher, SparkSubmit, WarmEngine, run_with_log
-    from reliability.spark.submission import Submission
+    from reliability.spark.launch import steps_here
 
     module = topology.module
     if module in ("", "__main__"):
@@ -119,22 +114,7 @@ def by_submit(topology: Topology, master: str, conf: Mapping[str, str]) -> RunSt
         )
     folder = folder_of(module)
     code = [folder] if folder else []
-    launcher: Launcher = WarmEngine(code=code)
-    if engine_of(topology) == SUBMIT:
-        if (program := find_spark_submit()) is None:
-            raise NotPossible(
-                "spark-submit is neither on the PATH nor beside this Python",
-                "install pyspark, or set SPARK_HOME.",
-            )
-        launcher = SparkSubmit(program=program, master=master, conf=conf, code=code)
-    else:
-        check_engine()
-
-    def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
-        submission = Submission(module=module, grant=grant, step=step)
-        run_with_log(launcher, submission, is_wanted, topology.databases_of_steps)
-
-    return run_step
+    return steps_here(topology, module, code, master, conf)
 
 
 def in_session(spark: SparkSession, topology: Topology) -> RunStep:

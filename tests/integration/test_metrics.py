@@ -105,7 +105,7 @@ def test_the_bytes_of_all_tables_with_contributions(shop, connection):
         CREATE TABLE reliability_contribution.attempt_7 (n bigint);
         INSERT INTO reliability_contribution.attempt_7 SELECT generate_series(1, 10000);
         INSERT INTO reliability.attempt_table OVERRIDING SYSTEM VALUE
-        VALUES (7, 'shop', 'log', 1, 0)
+        VALUES (7, 'shop', 'log', 1, 0, NULL, false)
         """,
     )
     assert rows(connection, asked) == [(metrics(connection)["contribution_bytes"],)]
