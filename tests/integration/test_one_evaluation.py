@@ -385,6 +385,41 @@ def below_a_cache_that_came_first(batch):
     return {"one": common, "other": above}
 
 
+def of_a_with(batch, columns="k, g, _x, _n"):
+    """Return a frame of a query that refers to a relation of its WITH twice."""
+    show_accounting(batch).createOrReplaceTempView("batch_of_with")
+    return batch.sparkSession.sql(
+        f"WITH w AS (SELECT * FROM batch_of_with) SELECT {columns} FROM w WHERE k < 9 "
+        f"UNION ALL SELECT {columns} FROM w WHERE k >= 9"
+    )
+
+
+def after_another_with(batch):
+    """Spark looks for what is cached by the numbers that the relations have in the whole plan."""
+    common = a_function_of_rows(of_a_with(batch))
+    return {"one": common, "other": of_a_with(batch, "k AS key").join(common, F.expr("key = k"))}
+
+
+def cached_after_another_with(batch):
+    """Here it is the cache of the process function that Spark does not find."""
+    common = a_function_of_rows(of_a_with(batch)).cache()
+    common.count()
+    return {"one": common, "other": of_a_with(batch, "k AS key").join(common, F.expr("key = k"))}
+
+
+def before_another_with(batch):
+    common = a_function_of_rows(of_a_with(batch))
+    return {"one": common, "other": common.join(of_a_with(batch, "k AS key"), F.expr("key = k"))}
+
+
+def dropped_from_a_with_each(batch):
+    """What both drops have left out is counted in one job, where one comes after the other."""
+    return {
+        name: drop(a_function_of_rows(of_a_with(batch)), "r % 2 = 0", name)
+        for name in ("one", "other")
+    }
+
+
 def of_two_calls(batch):
     """A long number, a seed that is written and a function are in both, but no draw is."""
     both = ["*", "timestamp_millis(1700000000000) AS time", "rand(1700000000000) AS written"]
@@ -422,6 +457,7 @@ def of_a_checkpoint_each(batch):
     [
         *(of_a_subquery, of_a_choice_in_a_subquery, of_a_cached_frame, of_two_checkpoints),
         *(below_a_loaded_cache, below_a_cache_that_came_first),
+        *(after_another_with, cached_after_another_with),
     ],
 )
 def test_two_evaluations_are_refused(processed, process):
@@ -443,6 +479,17 @@ def test_a_cached_frame_reads_the_one_evaluation_below_it(processed, process, na
     found = processed(process, names, ["r"])
     for name in names[1:]:
         assert found[name] == found[names[0]]
+
+
+def test_one_evaluation_above_a_with_is_read_before_another(processed):
+    found = processed(before_another_with, ["one", "other"], ["r"])
+    assert found["one"] == found["other"]
+    assert len(found["one"]) == ROWS
+
+
+def test_what_is_dropped_above_a_with_is_counted_as_it_left(processed):
+    """V8: the other state's was evaluated once more for the count."""
+    processed(dropped_from_a_with_each, ["one", "other"])
 
 
 def with_a_table_function(batch):

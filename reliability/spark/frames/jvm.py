@@ -200,6 +200,12 @@ class Plan:
         return {int(each.exprId().id()) for each in _sequence(self.java.references().toSeq())}
 
     @property
+    def has_with(self) -> bool:
+        """Say whether a WITH is in it, or in a subquery."""
+        patterns = _of_spark(self.spark, "sql.catalyst.trees.TreePattern")
+        return bool(self.java.containsPattern(patterns.CTE()))
+
+    @property
     def relation(self) -> int:
         """Return the number of a relation of a WITH: of its definition, or of a reference to it."""
         java = self.java
@@ -235,6 +241,15 @@ class Plan:
         yield self
         for part in self.parts:
             yield from part.nodes()
+
+    def numbered(self) -> Plan:
+        """Return it as Spark compares it with what is cached.
+
+        The relations of all WITHs in it are numbered from 0, so their numbers differ with what
+        else is in a plan.
+        """
+        numbering = _of_spark(self.spark, "sql.catalyst.normalizer.NormalizeCTEIds")
+        return self._with(numbering.apply(self.java))
 
     def makers_of(self, ids: set[int]) -> list[Expression]:
         """Return the expressions of its topmost operator that make columns with these ids."""

@@ -109,6 +109,7 @@ class _Uses:
     _has_clock: bool = False
     _has_cache: bool = False
     _volatile: dict[str, Plan] = field(default_factory=dict)
+    _frames_with: list[Plan] = field(default_factory=list)
 
     def evaluate(self) -> int:
         """Evaluate those that are used twice or more, each after those inside it.
@@ -116,9 +117,10 @@ class _Uses:
         Spark plans a cached query when it is cached: it would compute again what is evaluated here.
 
         :raises EvaluatedTwice: the process function has computed a cached frame, and something
-            inside it is evaluated once more for another use
+            inside it is evaluated once more for another use; or Spark would not find a result
         """
         shared = {name: plan for name, plan in self._plans.items() if self._times[name] > 1}
+        self._refuse_unfound(shared)
         inside = {name: self._inside(name, shared) for name in self._cached()}
         for name, parts in inside.items():
             cached = self._plans[name]
@@ -134,6 +136,21 @@ class _Uses:
                     "evaluations"
                 )
         return len(shared)
+
+    def _refuse_unfound(self, shared: Mapping[str, Plan]) -> None:
+        """Raise EvaluatedTwice if Spark would not find the result of a shared plan in a frame.
+
+        It numbers the relations of a frame's WITHs: a WITH has other numbers after another one.
+        """
+        alone = {name: plan.numbered().identity for name, plan in shared.items() if plan.has_with}
+        for frame in self._frames_with if alone else []:
+            for plan, numbered in zip(frame.nodes(), frame.numbered().nodes(), strict=True):
+                expected = alone.get(plan.identity)
+                if expected and numbered.identity != expected:
+                    raise EvaluatedTwice(
+                        "after another query that begins with WITH, a state would read a second "
+                        f"evaluation of {_told(plan)}"
+                    )
 
     def _cached(self) -> list[str]:
         """Return the plans that the process function has cached."""
@@ -168,6 +185,8 @@ class _Uses:
         """Count the uses of one state's frame."""
         plan = Plan.of(frame)
         self._has_clock, self._has_cache = plan.has_clock, plan.may_be_cached
+        if plan.has_with:
+            self._frames_with.append(plan)
         self._visit(plan, in_with=False)
 
     def _visit(self, plan: Plan, *, in_with: bool) -> _Found:

@@ -217,12 +217,17 @@ def evaluate(
 
 
 def _folds(calls: Sequence[Noted]) -> list[Fold]:
-    """Count what each call sets aside, in one job for all."""
+    """Count what each call sets aside, in one job for all.
+
+    After another WITH, Spark would not find what has been evaluated of one (V5).
+    """
     if not calls:
         return []
     fold = [F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n")]
-    each = (call.rows.agg(*fold, F.lit(place).alias("p")) for place, call in enumerate(calls))
-    rows = reduce(lambda one, other: one.union(other), each).collect()
+    each = [call.rows.agg(*fold, F.lit(place).alias("p")) for place, call in enumerate(calls)]
+    all_of_them = reduce(lambda one, other: one.union(other), each)
+    jobs = each if Plan.of(all_of_them).has_with else [all_of_them]
+    rows = [row for job in jobs for row in job.collect()]
     return [Fold(row["_x"] or 0, row["_n"] or 0) for row in sorted(rows, key=itemgetter("p"))]
 
 
