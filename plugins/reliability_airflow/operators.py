@@ -201,14 +201,14 @@ class TransactionOperator(WaitingOperator):
         return now - self._stays_since < NEAR_SECONDS
 
     def check_engine(self) -> None:
-        """Raise if there is no warm engine, or no connection for spark-submit."""
+        """Raise if there is no warm engine, or no connection with which spark-submit works."""
         from reliability.spark.engine_socket import check_engine
-        from reliability_airflow.spark_connection import connection_of
+        from reliability_airflow.spark_connection import check_connection
 
         if engine_of(self.topology) == WARM:
             check_engine()
         else:
-            connection_of(self.conn_id)
+            check_connection(self.conn_id, self.conf or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -81,23 +82,42 @@ def spark_submit(
     :raises SparkConnectionMissing: there is no such connection
     """
     connection = connection_of(conn_id)
+    submit = _submit_of(connection, conf, env_vars, code)
+    with NamedTemporaryFile(prefix="reliability-keytab-") as keytab:  # only this user may read it
+        if encoded := connection.extra_dejson.get("keytab"):
+            keytab.write(b64decode(encoded))
+            keytab.flush()
+            submit = replace(submit, conf={_KEYTAB: keytab.name, **submit.conf})
+        yield submit
+
+
+def check_connection(conn_id: str, conf: Mapping[str, Any]) -> None:
+    """Raise unless spark-submit could be run by this connection.
+
+    :raises SparkConnectionMissing: there is no such connection
+    :raises DeployModeNotSupported: its cluster does not have its deploy mode
+    """
+    _submit_of(connection_of(conn_id), conf, {}, ()).check()
+
+
+def _submit_of(
+    connection: Connection,
+    conf: Mapping[str, Any],
+    env_vars: Mapping[str, str],
+    code: Sequence[str],
+) -> SparkSubmit:
     extra, master = connection.extra_dejson, _master(connection)
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
     for manager, prefix in _VARIABLES.items():
         if manager in master:
             properties |= {f"{prefix}{name}": value for name, value in env_vars.items()}
-    with NamedTemporaryFile(prefix="reliability-keytab-") as keytab:  # only this user may read it
-        if encoded := extra.get("keytab"):
-            keytab.write(b64decode(encoded))
-            keytab.flush()
-            properties[_KEYTAB] = keytab.name
-        yield SparkSubmit(
-            program=_program(conn_id, extra.get("spark-binary") or _PROGRAMS[0]),
-            master=master,
-            conf={**properties, **conf},
-            variables=env_vars,
-            code=code,
-        )
+    return SparkSubmit(
+        program=_program(connection.conn_id, extra.get("spark-binary") or _PROGRAMS[0]),
+        master=master,
+        conf={**properties, **conf},
+        variables=env_vars,
+        code=code,
+    )
 
 
 def _master(connection: Connection) -> str:

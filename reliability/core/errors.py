@@ -647,6 +647,14 @@ class SparkConnectionMissing(
     """The Airflow connection to Spark does not exist."""
 
 
+class DeployModeNotSupported(
+    Terminal,
+    remedy="set deploy mode client: spark.submit.deployMode, or the extra `deploy-mode` of the "
+    "Airflow connection. Deploy mode cluster is for YARN and Kubernetes.",
+):
+    """Spark has no deploy mode cluster for Python on this cluster."""
+
+
 class EngineUnavailable(
     Transient,
     remedy="run `reliability engine run` on this host, as the user that runs its tasks, or restart "

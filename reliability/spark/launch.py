@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING
 
 from reliability.core.attempt import Grant
 from reliability.core.definitions import SUBMIT, WARM, Topology
-from reliability.core.errors import NotPossible
+from reliability.core.errors import DeployModeNotSupported, NotPossible
 from reliability.core.names import prefix_of
 from reliability.deployment.address import DriverAddresses
 from reliability.deployment.settings import engine_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_SECONDS = 3.0
 END_SECONDS = 10.0
+_DEPLOY_MODE = "spark.submit.deployMode"
 
 Tell = Callable[[str], object]
 """Gets a line of a driver's output."""
@@ -60,6 +61,15 @@ class SparkSubmit:
     variables: Mapping[str, str] = field(default_factory=dict)
     code: Sequence[str] = ()
 
+    def check(self) -> None:
+        """Raise DeployModeNotSupported of what spark-submit refuses each time it is tried."""
+        is_cluster = self.conf.get(_DEPLOY_MODE) == "cluster"
+        if is_cluster and self._master().startswith(("spark://", "local")):
+            raise DeployModeNotSupported(f"{self._master()} takes no Python in deploy mode cluster")
+
+    def _master(self) -> str:
+        return self.master or self.conf.get("spark.master", "")
+
     def command(self, submission: Submission) -> list[str]:
         name = f"reliability-{submission.grant.topology}"
         return [*self.command_of(name), process_batch(), *submission.arguments()]
@@ -74,10 +84,11 @@ class SparkSubmit:
         ]
 
     def environment(self) -> dict[str, str]:
-        master = self.master or self.conf.get("spark.master", "")
-        deploy_mode = self.conf.get("spark.submit.deployMode")
         environment = driver_environment(
-            os.environ, self.code, master=master, deploy_mode=deploy_mode
+            os.environ,
+            self.code,
+            master=self._master(),
+            deploy_mode=self.conf.get(_DEPLOY_MODE),
         )
         # If spark-defaults.conf names the master, Spark runs `python3`: locally, that is this one.
         path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
@@ -108,14 +119,20 @@ Launcher = SparkSubmit | WarmEngine
 def spark_submit_here(
     master: str = "", conf: Mapping[str, str] | None = None, code: Sequence[str] = ()
 ) -> SparkSubmit:
-    """Return this host's spark-submit; raise NotPossible if there is none."""
+    """Return this host's spark-submit.
+
+    :raises NotPossible: there is none
+    :raises DeployModeNotSupported: as for `SparkSubmit.check`
+    """
     program = find_spark_submit()
     if program is None:
         raise NotPossible(
             "spark-submit is neither on the PATH nor beside this Python",
             "install pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds.",
         )
-    return SparkSubmit(program=program, master=master, conf=conf or {}, code=code)
+    submit = SparkSubmit(program=program, master=master, conf=conf or {}, code=code)
+    submit.check()
+    return submit
 
 
 def steps_here(

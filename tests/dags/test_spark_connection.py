@@ -14,7 +14,11 @@ import pytest
 
 from dev.services.processes import wait_until
 from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.errors import InvalidDefinition, SparkConnectionMissing
+from reliability.core.errors import (
+    DeployModeNotSupported,
+    InvalidDefinition,
+    SparkConnectionMissing,
+)
 from reliability.spark import launch
 from reliability.spark.launch import DriverFailed
 from reliability.transaction.process import attempt_messages
@@ -25,7 +29,7 @@ NOTES_DOWN = f"""#!{sys.executable}
 import json, os, pathlib, sys
 options = sys.argv[1 : sys.argv.index("--conf")] if "--conf" in sys.argv else sys.argv[1:]
 conf = dict(word.split("=", 1) for word in sys.argv if word.startswith("spark."))
-files = {{path: open(path).read() for path in conf.values() if path.startswith("/")}}
+files = {{path: open(path).read() for path in conf.values() if os.path.isfile(path)}}
 with open(os.environ["NOTES"], "w") as notes:
     json.dump({{"arguments": sys.argv, "conf": conf, "files": files,
                "environment": dict(os.environ)}}, notes)
@@ -149,6 +153,81 @@ def test_without_its_connection_a_task_says_how_to_make_it(airflow_home):
     with pytest.raises(SparkConnectionMissing) as raised:
         operator_of().check_engine()
     assert "airflow connections add a_spark" in raised.value.what_to_do
+
+
+@pytest.mark.parametrize("host", ["spark://m", "local[2]"])
+def test_a_deploy_mode_that_a_cluster_lacks_is_refused_before_an_attempt_begins(
+    spark_submit, tmp_path, monkeypatch, host
+):
+    """Spark's own refusal of it was tried again, with one failed attempt each time."""
+    connect(monkeypatch, host=host, extra={"deploy-mode": "cluster"})
+    with pytest.raises(DeployModeNotSupported, match="takes no Python in deploy mode cluster"):
+        operator_of().check_engine()
+    operator_of(conf={"spark.submit.deployMode": "client"}).check_engine()
+    with pytest.raises(DeployModeNotSupported):
+        launch.spark_submit_here(host, {"spark.submit.deployMode": "cluster"})
+    connect(monkeypatch, host="yarn", extra={"deploy-mode": "cluster"})
+    operator_of().check_engine()
+    assert not (tmp_path / "notes").exists()
+
+
+SUBMISSION = [
+    *("--topology", "t", "--module", "spark_apps.cdnow_revenue"),
+    *("--attempt", "1:0", "--nonce", "n", "--step", "process"),
+]
+ON_YARN = {
+    "spark.submit.pyFiles": "pipelines.zip",
+    "spark.yarn.appMasterEnv.PGSERVICEFILE": "/etc/reliability/pg_service.conf",
+    "spark.executorEnv.PGSERVICEFILE": "/etc/reliability/pg_service.conf",
+}
+ON_KUBERNETES = {
+    "spark.kubernetes.container.image": "registry.example/pipelines:1",
+    "spark.kubernetes.file.upload.path": "s3a://spark/upload",
+    "spark.kubernetes.driver.secrets.reliability": "/etc/reliability",
+    "spark.kubernetes.executor.secrets.reliability": "/etc/reliability",
+    "spark.kubernetes.driverEnv.PGSERVICEFILE": "/etc/reliability/pg_service.conf",
+    "spark.executorEnv.PGSERVICEFILE": "/etc/reliability/pg_service.conf",
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "master", "extra", "from_extra", "conf", "variable"),
+    [
+        (
+            "yarn", None, "yarn", {"queue": "night", "principal": "etl"},
+            {"spark.yarn.queue": "night", "spark.kerberos.principal": "etl"},
+            ON_YARN, "spark.yarn.appMasterEnv.TZ",
+        ),
+        (
+            "k8s://https://kube", 6443, "k8s://https://kube:6443", {"namespace": "etl"},
+            {"spark.kubernetes.namespace": "etl"},
+            ON_KUBERNETES, "spark.kubernetes.driverEnv.TZ",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
+def test_the_whole_command_for_yarn_and_kubernetes(
+    spark_submit, tmp_path, monkeypatch, host, port, master, extra, from_extra, conf, variable,
+    deploy_mode,
+):  # fmt: skip
+    """G10: neither the connection's own secrets nor the ledger's are in it, or in its properties.
+
+    docs/deployment/clusters.md has the properties.
+    """
+    connection = {"host": host, "login": "etl", "password": "hunter2"}
+    extra = {**extra, "deploy-mode": deploy_mode, "token": "hunter2"}
+    connect(monkeypatch, **connection, port=port, extra=extra)
+    ledger = {"conn_type": "reliability", "host": "db", "password": "hunter2"}
+    monkeypatch.setenv("AIRFLOW_CONN_RELIABILITY_DEFAULT", json.dumps(ledger))
+    told = noted(tmp_path, conf=conf, env_vars={"TZ": "UTC"})
+    expected = {"spark.submit.deployMode": deploy_mode, **from_extra, variable: "UTC", **conf}
+    assert told["conf"] == expected
+    properties = [word for key, value in expected.items() for word in ("--conf", f"{key}={value}")]
+    begin, words, end = told["arguments"][1:5], told["arguments"][5:-11], told["arguments"][-11:]
+    assert begin == ["--name", "reliability-t", "--master", master]
+    assert sorted(words) == sorted(properties)
+    assert end == [launch.process_batch(), *SUBMISSION]
+    assert "hunter2" not in str(told)
 
 
 def test_parameters_of_sparksubmitoperator_in_default_args_are_properties(airflow_home):
