@@ -122,6 +122,22 @@ def test_a_connection_means_what_it_means_to_airflows_provider(
     assert all(any(value in word for word in command) for value in conf.values())
 
 
+@pytest.mark.parametrize(
+    ("connection", "master"),
+    [
+        ({"host": "local[4]"}, "local[4]"),
+        ({"host": "spark://m", "port": 7077}, "spark://m:7077"),
+        ({"host": "m", "port": 7077}, "spark://m:7077"),
+    ],
+)
+def test_a_connection_that_was_added_without_airflows_provider_leads_to_spark_too(
+    spark_submit, tmp_path, monkeypatch, connection, master
+):
+    """Airflow's command line stores a type that it does not know as `generic`."""
+    connect(monkeypatch, conn_type="generic", **connection)
+    assert noted(tmp_path)["arguments"][3:5] == ["--master", master]
+
+
 def test_a_connections_keytab_is_a_file_of_this_user_while_spark_runs(
     spark_submit, tmp_path, monkeypatch
 ):
