@@ -168,11 +168,12 @@ CREATE FUNCTION reliability.drop_table_of_attempt(
      WHERE topology = p_topology AND state = p_state AND txid = p_txid AND attempt_id = p_attempt_id
 $$;
 
--- End the session of a Spark task. The owner must have the session's role, or pg_signal_backend.
+-- End the session of a Spark task, whose name has its attempt, or a hash if that is long. The owner must
+-- have the session's role, or pg_signal_backend.
 CREATE FUNCTION reliability.end_session(p_pid integer, p_application_name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s
      WHERE s.pid = p_pid AND s.datname = current_database()
        AND s.application_name = p_application_name
-       AND s.application_name LIKE 'reliability %:%'
+       AND s.application_name ~ '^reliability .*(:[0-9]+|~[0-9a-f]{8})$'
 $$;

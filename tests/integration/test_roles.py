@@ -14,8 +14,10 @@ from psycopg2.sql import SQL, Identifier
 
 from reliability import Count, History, State
 from reliability.cli.doctor import CheckResult, CheckStatus
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AttemptFenced, InvalidDefinition, RightMissing
 from reliability.core.leases import Leases
+from reliability.core.names import session_name
 from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
@@ -47,6 +49,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare, pause
+from reliability.transaction.topology.server import end_sessions_of
 from spark_apps import global_count
 from tests.integration.test_steps import shop_in_steps
 from tests.replay.shop import Shop, made, states
@@ -169,6 +172,17 @@ def test_a_session_of_executors_that_hangs_is_ended_by_the_owner(roles, shop):
     with closing(session), pytest.raises(psycopg2.OperationalError, match=ended):
         session.cursor().execute("SELECT")
     assert all(one.is_exact for one in verify(roles.sessions[COORDINATOR], "shop"))
+
+
+def test_a_session_for_a_topology_of_a_long_name_is_ended_by_the_owner_too(roles):
+    """Postgres cuts the name of a session, so a hash stands for its end."""
+    topology, attempt = "shop" * 20, TransactionAttempt(7, 2)
+    name = session_name(f"reliability {topology} {attempt}")
+    session = own_session(roles.dsns[EXECUTOR], application_name=name)
+    end_sessions_of(roles.sessions[COORDINATOR], topology, attempt)
+    ended = "terminating connection|closed the connection"
+    with closing(session), pytest.raises(psycopg2.OperationalError, match=ended):
+        session.cursor().execute("SELECT")
 
 
 @pytest.mark.slow

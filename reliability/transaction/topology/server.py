@@ -35,8 +35,9 @@ def end_sessions_of(
     """
     name = session_name(f"reliability {topology} {attempt}")
     try:
-        for _ in connection.all("end_sessions_of_attempt", application_name=name):
-            logger.info("ended a session of attempt %s of %s", attempt, topology)
+        for row in connection.all("end_sessions_of_attempt", application_name=name):
+            if row["ended"]:
+                logger.info("ended a session of attempt %s of %s", attempt, topology)
     except (RightMissing, UnexpectedAnswer) as error:
         logger.warning("sessions of attempt %s of %s cannot be ended: %s", attempt, topology, error)
 
