@@ -105,6 +105,22 @@ def test_what_a_failed_run_leaves_the_next_one_takes_up(run, connection, broken)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
 
 
+def test_what_a_later_run_works_on_is_not_left(run, connection, topology, run_step, broken):
+    broken.add(1)
+    with pytest.raises(RunFailed):
+        run(january())
+    broken.clear()
+    seen = []
+
+    def look_and_run(*step):
+        with fake_airflow():
+            seen.append(read("resume-runs", "shop")["runs"])
+        run_step(*step)
+
+    IntervalRun(connection, topology, january(), look_and_run, by="bea", patience=30).run()
+    assert seen == [[]] * 2
+
+
 def test_a_source_that_is_not_ready_is_waited_for(run, topology, monkeypatch):
     looks: list[int] = []
 

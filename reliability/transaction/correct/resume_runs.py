@@ -88,12 +88,14 @@ def runs_to_resume(
     """Yield what is undone, oldest run first; a txid that several runs want only once."""
     asked: set[int] = set()
     lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
-    for row in connection.all("dags_of_topology", topology=topology):
-        dag_id = row["dag_id"]
+    for dag in connection.all("dags_of_topology", topology=topology):
+        dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
             with connection.transaction(reads_only=True) as tx:
                 own = undone_of_dag(tx, topology, dag_id)
-            lost |= {txid: (dag_id, row["run_id"]) for row in own for txid in row["undone"]}
+            for row in own:
+                lost |= {txid: (dag_id, row["run_id"]) for txid in row["undone"]}
+                asked.update({*row["open"]} - {*row["undone"]})  # a later one works on these
             continue
         runs_of_dag = api.runs(dag_id)
         if runs_of_dag is None:
