@@ -120,7 +120,9 @@ def plan(
                 say(line)
         for name in topologies:
             if not missing and name not in {one.topology for one in alterations}:
-                say(f"{name} is new: its first emission makes its tables")
+                say(
+                    f"{name} is new: `reliability declare`, or its first emission, makes its tables"
+                )
     if missing or any(one.states and not one.is_free for one in alterations):
         raise typer.Exit(FOUND)
 

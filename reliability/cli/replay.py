@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,9 +29,6 @@ from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected
 from reliability.transaction.own_run import RunFailed, RunStep
 from reliability.transaction.replay import Replayed, ReplayRequest, ReplayResult, ReplayRun
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb(

@@ -13,7 +13,7 @@ from reliability.core.errors import InvalidDefinition
 
 #: What pip installs this package as; the name `reliability` is another project's there.
 DISTRIBUTION = "airflow-provider-reliability"
-COMMAND_LINE = "cli"  # as the ledger calls what requests a replay that is no run of Airflow's
+COMMAND_LINE = "cli"  # the DAG of `reliability run` and `reliability replay`, in the ledger
 LONGEST_NAME = 63  # bytes: Postgres cuts off the rest
 LONGEST_ID = 250  # characters of a DAG's id; a task's id has its group's before it
 LONGEST_STEP = 200

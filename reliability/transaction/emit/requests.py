@@ -19,7 +19,6 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import recorded_try_of, request_of
 
-#: The DAG that runs without Airflow name: of `reliability run` and `reliability replay`.
 ASKED_AGAIN = "the run asked again"
 
 
