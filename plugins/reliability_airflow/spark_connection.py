@@ -122,7 +122,7 @@ def _submit_of(
 
 def _master(connection: Connection) -> str:
     """Return the master: the host is the whole of it, or a URI has its scheme as the type."""
-    # Without the provider of the type `spark`, Airflow's command line stores `generic` in its place.
+    # Without the provider of this type, Airflow's command line stores `generic` in its place.
     kind = "spark" if connection.conn_type == "generic" else connection.conn_type
     host = connection.host or ""
     is_whole = kind == "spark" and host and ("://" in host or not connection.port)
