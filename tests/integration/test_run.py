@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -111,11 +112,13 @@ def test_what_a_later_run_works_on_is_not_left(run, connection, topology, run_st
         run(january())
     broken.clear()
     seen = []
+    alone = Lock()  # a command has the standard output of the whole process
 
     def look_and_run(*step):
-        with fake_airflow():
-            seen.append(read("resume-runs", "shop")["runs"])
-        run_step(*step)
+        with alone:
+            with fake_airflow():
+                seen.append(read("resume-runs", "shop")["runs"])
+            run_step(*step)
 
     IntervalRun(connection, topology, january(), look_and_run, by="bea", patience=30).run()
     assert seen == [[]] * 2
