@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -88,9 +88,7 @@ class Pipeline:
         """Do the next txid with a row for each customer, and time the parts of its run."""
         self._time("an empty transaction", self._next_txid)  # how busy the machine is
         txid, run = self.process(customers)
-        before = self._written()
         self._time("commit", lambda: drain(self.connection, self.topology.name))
-        self.figures["WAL of the commit, kB"].append(self._written() - before)
         self._time("settle", lambda: settle(self.connection, self.topology.name, run, [txid]))
 
     def process(self, customers: Iterable[int] = (1,)) -> tuple[int, Run]:
@@ -100,8 +98,10 @@ class Pipeline:
         write_file(self.home / file, columns_of(customers))
         run = Run(dag_id=self.topology.name, run_id=f"run {txid}")
         transactions = Transactions(self.connection, self.topology, DirectStaging(), run=run)
-        transactions.emit(Interval(start, start + timedelta(minutes=1)))
-        transactions.process(txid)
+        with self._counting("emit"):
+            transactions.emit(Interval(start, start + timedelta(minutes=1)))
+        with self._counting("process"):
+            transactions.process(txid)
         phases = transactions.watch.phases
         self.figures["emit"].append(1000 * phases["emit"])
         self.figures["begin and seal"].append(1000 * (phases["process"] - phases["stage"]))
@@ -112,16 +112,26 @@ class Pipeline:
         self._time("sweep", lambda: sweep(self.connection, self.topology.name, clean=True))
 
     def _time(self, what: str, work: Callable[[], object]) -> None:
-        self.figures[what].append(milliseconds_of(work))
+        with self._counting(what):
+            self.figures[what].append(milliseconds_of(work))
+
+    @contextmanager
+    def _counting(self, what: str) -> Iterator[None]:
+        """Count the WAL of the block."""
+        before = written(self.connection)
+        yield
+        self.figures[f"WAL of {what}, kB"].append(written(self.connection) - before)
 
     def _next_txid(self) -> int:
         with self.connection.transaction() as tx:
             row = tx.first("topology_position", topology=self.topology.name)
         return int(row["next_txid"]) if row else 1
 
-    def _written(self) -> float:
-        (kilobytes,) = ask(self.connection, WRITTEN).values()
-        return kilobytes
+
+def written(connection: LedgerConnection) -> float:
+    """Return the kilobytes of WAL that the server has written so far."""
+    (kilobytes,) = ask(connection, WRITTEN).values()
+    return kilobytes
 
 
 def ask(connection: LedgerConnection, statement: str) -> dict[str, float]:

@@ -11,31 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import airflow
 
-from reliability.core.errors import AirflowNotSupported, PythonNotSupported
-
-OLDEST, BEFORE = (3, 0), (4, 0)
-PYTHONS = range(10, 14)  # 3.10 to 3.13
-
-
-def check_release(version: str) -> tuple[int, ...]:
-    """Return a release of Airflow as numbers, such as (3, 3).
-
-    :raises AirflowNotSupported: this package does not run in it
-    """
-    release = tuple(int(part) for part in version.split(".")[:2])
-    if not OLDEST <= release < BEFORE:
-        raise AirflowNotSupported(f"this is Airflow {version}")
-    return release
-
-
-def check_python(version: tuple[int, ...]) -> None:
-    """Raise PythonNotSupported of a Python in which this package was not tried."""
-    if version[0] != 3 or version[1] not in PYTHONS:
-        raise PythonNotSupported(f"this is Python {version[0]}.{version[1]}")
-
+from reliability.deployment.supported import check_airflow, check_python
 
 check_python(sys.version_info[:2])
-RELEASE = check_release(airflow.__version__)
+RELEASE = check_airflow(airflow.__version__)
 
 if TYPE_CHECKING or RELEASE >= (3, 1):
     from airflow.sdk import DagRunState, TriggerRule
@@ -72,7 +51,6 @@ __all__ = [
     "DagRunState",
     "DeltaDataIntervalTimetable",
     "TriggerRule",
-    "check_release",
     "is_test_run",
     "latest_version",
     "part_of",

@@ -82,7 +82,7 @@ def spark_submit(
     :raises SparkConnectionMissing: there is no such connection
     """
     connection = connection_of(conn_id)
-    submit = _submit_of(connection, conf, env_vars, code)
+    submit = submit_of(connection, conf, env_vars, code)
     with NamedTemporaryFile(prefix="reliability-keytab-") as keytab:  # only this user may read it
         if encoded := connection.extra_dejson.get("keytab"):
             keytab.write(b64decode(encoded))
@@ -97,15 +97,20 @@ def check_connection(conn_id: str, conf: Mapping[str, Any]) -> None:
     :raises SparkConnectionMissing: there is no such connection
     :raises DeployModeNotSupported: its cluster does not have its deploy mode
     """
-    _submit_of(connection_of(conn_id), conf, {}, ()).check()
+    submit_of(connection_of(conn_id), conf, {}, ()).check()
 
 
-def _submit_of(
+def submit_of(
     connection: Connection,
     conf: Mapping[str, Any],
     env_vars: Mapping[str, str],
     code: Sequence[str],
 ) -> SparkSubmit:
+    """Return the spark-submit of a connection, without its keytab.
+
+    :raises ValueError: it names another program
+    :raises FileNotFoundError: this host does not have the program
+    """
     extra, master = connection.extra_dejson, _master(connection)
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
     for manager, prefix in _VARIABLES.items():

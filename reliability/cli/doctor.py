@@ -6,7 +6,8 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -22,23 +23,35 @@ from reliability.cli.app import FAILED, ledger, verb
 from reliability.cli.parts import Table, answer
 from reliability.core.definitions import WARM
 from reliability.core.errors import (
+    AirflowNotSupported,
+    DeployModeNotSupported,
     EngineUnavailable,
     NotPossible,
+    PythonNotSupported,
     ReliabilityError,
     RightMissing,
+    SparkConnectionMissing,
     SparkNotSupported,
 )
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
+from reliability.core.sessions import lacking_sessions, sessions_at_once
 from reliability.deployment.address import (
     DatabaseAddress,
     address_of,
     executor_address,
     service_files,
 )
-from reliability.deployment.airflow_connections import named_conn_id
+from reliability.deployment.airflow_connections import (
+    find_connection,
+    has_database,
+    is_set_up,
+    named_conn_id,
+    parallelism,
+)
+from reliability.deployment.supported import check_airflow, check_python
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import ENCODINGS, check_migrated
+from reliability.ledger.migrations import ENCODINGS, check_migrated, migrations
 from reliability.ledger.roles import COORDINATOR, OWNER
 from reliability.states.tables import check_rights
 from reliability.transaction.inspect.overview import for_a_person, overviews
@@ -50,6 +63,8 @@ if TYPE_CHECKING:
 HOUSEKEEPING = "reliability_housekeeping"
 MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
 MAX_CLOCK_SECONDS = 5
+DEFAULT = "spark_default"  # of topology_dag
+POOLER_TRIES = 5
 _SECRET = re.compile(r"^\s*(ssl)?password\s*=", re.MULTILINE | re.IGNORECASE)
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -77,13 +92,15 @@ _warning = partial(CheckResult, CheckStatus.WARNING)
 _fail = partial(CheckResult, CheckStatus.FAIL)
 
 
-@verb("reliability doctor", "reliability doctor --json")
-def doctor(as_json: options.AsJson = False) -> None:
+@verb(
+    "reliability doctor", "reliability doctor --conn-id spark_of_mine", "reliability doctor --json"
+)
+def doctor(conn_id: options.ConnIds = None, as_json: options.AsJson = False) -> None:
     """Check this host, its databases and the topologies, and print what to do.
 
     Exits with 1 if a check fails. Run it on each host, as the user that runs tasks there.
     """
-    results = [*_host(), *_databases()]
+    results = [*_host(conn_id or ()), *_databases()]
     rows = [(result.verdict.value, result.check, result.what, result.todo) for result in results]
     page = Table(("", "check", "what", "what to do"), rows, coloured=[""])
     has_failed = any(result.verdict is CheckStatus.FAIL for result in results)
@@ -93,17 +110,16 @@ def doctor(as_json: options.AsJson = False) -> None:
 # --- this host -----------------------------------------------------------------------------------
 
 
-def _host() -> Iterator[CheckResult]:
+def _host(conn_ids: Sequence[str] = ()) -> Iterator[CheckResult]:
     yield from _libpq_files()
     yield _spark()
     yield from _pyspark()
     yield _java()
     yield _engine()
+    yield _airflow()
     if find_spec("airflow"):
-        yield _ok("Airflow", "is installed")
-    else:
-        todo = f"install {DISTRIBUTION}[airflow] if this host runs a part of Airflow"
-        yield _warning("Airflow", "is not installed", todo)
+        for conn_id in conn_ids or [DEFAULT]:
+            yield _spark_connection(conn_id, CheckStatus.FAIL if conn_ids else CheckStatus.WARNING)
 
 
 def _libpq_files() -> Iterator[CheckResult]:
@@ -217,6 +233,54 @@ def _engine() -> CheckResult:
     return _ok(check, f"{engine['application_id']} on {engine['master']}, pid {engine['pid']}")
 
 
+def _airflow() -> CheckResult:
+    try:
+        check_python(sys.version_info[:2])
+        check_airflow(release := version("apache-airflow-core"))
+    except PackageNotFoundError:
+        todo = f"install {DISTRIBUTION}[airflow] if this host runs a part of Airflow"
+        return _warning("Airflow", "is not installed", todo)
+    except (AirflowNotSupported, PythonNotSupported) as error:
+        return _fail("Airflow", error.what, str(error.remedy))
+    return _ok("Airflow", release)
+
+
+def _spark_connection(conn_id: str, otherwise: CheckStatus) -> CheckResult:
+    """Check what a task makes of a connection, as far as this process finds it.
+
+    :param otherwise: the verdict unless it leads to Spark: nobody may need the default connection
+    """
+    check = f"Spark connection {conn_id}"
+    bad = partial(CheckResult, otherwise, check)
+    if not is_set_up():
+        return _ok(check, "not looked at: Airflow is not set up here")
+    try:
+        connection = find_connection(conn_id)
+    except Exception as error:  # a secrets backend may raise anything, with a secret in its text
+        if not has_database():
+            what = "not in this environment, and Airflow's database is not known here"
+            return _ok(check, f"{what}: a task may find it")
+        create = SparkConnectionMissing.remedy.about(name=conn_id)
+        what = f"Airflow has none, or cannot be asked: {type(error).__name__}"
+        return bad(what, f"{create} If the DAGs name others: reliability doctor --conn-id NAME")
+
+    from reliability_airflow.spark_connection import submit_of
+
+    try:
+        submit = submit_of(connection, {}, {}, ())
+        submit.check()
+    except FileNotFoundError as error:  # reported above
+        return _ok(check, f"not looked at: {error}")
+    except ValueError as error:
+        return bad(str(error), "correct the connection")
+    except DeployModeNotSupported as error:
+        return bad(error.what, str(error.remedy))
+    if submit.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
+        todo = "set HADOOP_CONF_DIR for the tasks, or replace the connection: docs/deploy.md, 5"
+        return bad("leads to YARN, which spark-submit does not find without HADOOP_CONF_DIR", todo)
+    return _ok(check, f"leads to {submit.master}")
+
+
 # --- databases -----------------------------------------------------------------------------------
 
 
@@ -243,6 +307,7 @@ def _database(database: str) -> Iterator[CheckResult]:
         yield _address(f"{where}: address", address)
         with LedgerConnection(address, "reliability cli") as connection:
             yield from _server(connection, where)
+            yield _pooler(connection, f"{where}: pooler")
             yield from _migrated(connection, where)
     except ReliabilityError as error:
         yield _fail(where, f"[{error.code}] {error.message}", error.what_to_do)
@@ -309,16 +374,64 @@ def _encoding(where: str, encoding: str) -> CheckResult:
     return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
 
 
+def _pooler(connection: LedgerConnection, check: str) -> CheckResult:
+    """Look whether this session is one of the server's own, as a session of a pooler may be."""
+    with LedgerConnection(connection.address, "reliability cli") as other:
+        found = [
+            (session is other, session.one("server_process")["pid"])
+            for session in (connection, connection, other) * POOLER_TRIES
+        ]
+    if len({*found}) == 2 and len({pid for _, pid in found}) == 2:
+        return _ok(check, "none, or one that keeps a session of the server for each client")
+    todo = "let the address lead to the server itself, or to a pool in session mode"
+    return _fail(check, "a pooler changes the server's session between transactions", todo)
+
+
 def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     check_migrated(connection)
-    yield _ok(f"{where}: ledger", "is migrated")
+    yield _release(connection, f"{where}: ledger")
     yield from _rights(connection, where)
+    yield from _sessions(connection, where)
     if (executors := executor_address(connection.database)) is not None:
         yield _executors(executors, f"{where}: executors")
     timeline = connection.one("server_timeline")
     if timeline["now"] is None:
         what = "the server does not report its timeline: a restore or failover is not detected"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
+
+
+def _release(connection: LedgerConnection, check: str) -> CheckResult:
+    last, known = connection.all("applied_migrations")[-1]["number"], migrations()[-1].number
+    size = connection.one("ledger_size")
+    what = f"is migrated; {size['ledger']}, and {size['contributions']} of contributions"
+    if last > known:
+        todo = "install that release here, too"
+        return _ok(check, f"{what}. It has migration {last}, of a newer release", todo)
+    return _ok(check, what)
+
+
+def _sessions(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
+    """Compare what topologies may need with what there is place for, and look at the login."""
+    facts = connection.one("session_facts")
+    loads = [(row["attempts"], row["staging"]) for row in connection.all("sessions_of_topologies")]
+    wanted, others = sessions_at_once(loads, parallelism())
+    limit, server, check = facts["connection_limit"], facts["places"], f"{where}: sessions"
+    if lacking := lacking_sessions(wanted, others, server, limit):
+        todo = (
+            "lower max_spout_pending or max_staging_sessions, raise max_connections, or bound them "
+            f"all: ALTER ROLE {facts['login']} CONNECTION LIMIT, above {others + 1}"
+        )
+        yield _warning(check, lacking, todo)
+    else:
+        bound = "" if limit is None else f", by CONNECTION LIMIT {limit}"
+        yield _ok(check, f"attempts may have {wanted} at once{bound}; the server has {server}")
+    if facts["expires"]:
+        what = f"the password of {facts['login']} is valid until {facts['valid_until']}"
+        todo = f"ALTER ROLE {facts['login']} VALID UNTIL, with a new password"
+        yield _warning(f"{where}: login", what, todo)
+    if facts["autovacuum"] != "on":
+        todo = "switch autovacuum and track_counts on: tables and catalogs grow without it"
+        yield _warning(f"{where}: autovacuum", "is off", todo)
 
 
 def _rights(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:

@@ -38,6 +38,10 @@ WATCH = "--watch"
 WATCH_SECONDS = 5
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+ConnIds = Annotated[
+    list[str] | None,
+    typer.Option("--conn-id", help="Airflow's connection to Spark, if it is another; repeatable."),
+]
 Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
 Reason = Annotated[str, typer.Option(help="The reason; recorded in the ledger.")]

@@ -25,6 +25,7 @@ from reliability.core.errors import (
 
 DEFAULT = "reliability_default"
 SECTION = "reliability"
+PARALLELISM = 32  # of Airflow, by default
 TYPES = ("reliability", "postgres", "postgresql")
 _LOOP_SECONDS = 60.0
 
@@ -140,14 +141,15 @@ def _is_of_libpq(name: str) -> bool:
 
 def _read(conn_id: str) -> Any:
     try:
-        return _found(conn_id)
+        return find_connection(conn_id)
     except Exception as error:  # a secrets backend may raise anything, with a secret in its text
         raise DatabaseConnectionMissing(
             f"Airflow has no connection {conn_id}, or cannot be asked: {type(error).__name__}"
         ) from None
 
 
-def _found(conn_id: str) -> Any:
+def find_connection(conn_id: str) -> Any:
+    """Return a connection of Airflow; raise whatever Airflow raises, or a secrets backend."""
     try:
         from airflow.sdk.bases.hook import BaseHook
     except ImportError:  # Airflow 3.0
@@ -188,6 +190,23 @@ def is_set_up() -> bool:
     return is_meant and find_spec("airflow") is not None
 
 
+def has_database() -> bool:
+    """Say whether Airflow's database is known here: a worker need not know it."""
+    from airflow.configuration import conf
+
+    _, is_sqlite, path = conf.get("database", "sql_alchemy_conn").partition("sqlite:///")
+    return not is_sqlite or Path(path).is_file()
+
+
+def parallelism() -> int:
+    """Return how many tasks a scheduler runs at once, by default as by Airflow's own."""
+    if not is_set_up():
+        return PARALLELISM
+    from airflow.configuration import conf
+
+    return int(conf.getint("core", "parallelism"))
+
+
 def named_conn_id(database: str) -> str:
     """Return the id that Airflow's configuration names for a database; empty if it names none."""
     if not is_set_up():
@@ -219,7 +238,7 @@ def _option(name: str) -> str:
 
 def _exists(conn_id: str) -> bool:
     try:
-        _found(conn_id)
+        find_connection(conn_id)
     except Exception:
         return False
     return True

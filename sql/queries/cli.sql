@@ -349,3 +349,39 @@ SELECT (SELECT count(*) FROM reliability.attempt WHERE status IN ('PROCESSING', 
          WHERE status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
            AND cleaned_at IS NULL
            AND ended_at < clock_timestamp() - interval '1 hour') AS uncleaned_attempts;
+
+-- server_process --
+-- The process of the server that answers; a pooler may let another one answer the next time.
+SELECT pg_backend_pid() AS pid;
+
+-- ledger_size --
+-- How large the ledger is, and what its states keep of committed txids.
+SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid))
+           FILTER (WHERE n.nspname = 'reliability'), 0)) AS ledger,
+       pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid))
+           FILTER (WHERE n.nspname <> 'reliability'), 0)) AS contributions
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname IN ('reliability', 'reliability_contribution') AND c.relkind = 'r';
+
+-- session_facts --
+-- For how many sessions there is place, until when the login's password is valid, and whether the server
+-- tidies up by itself. reserved_connections is new in Postgres 16.
+SELECT session_user AS login,
+       current_setting('max_connections')::integer
+           - current_setting('superuser_reserved_connections')::integer
+           - coalesce(current_setting('reserved_connections', true)::integer, 0) AS places,
+       least(nullif(r.rolconnlimit, -1), nullif(d.datconnlimit, -1)) AS connection_limit,
+       r.rolvaliduntil::date AS valid_until,
+       isfinite(r.rolvaliduntil) AND r.rolvaliduntil < now() + interval '7 days' AS expires,
+       CASE WHEN current_setting('track_counts') = 'on' THEN current_setting('autovacuum')
+            ELSE 'off' END AS autovacuum
+  FROM pg_roles r, pg_database d
+ WHERE r.rolname = session_user AND d.datname = current_database();
+
+-- sessions_of_topologies --
+-- How many attempts each topology may have at once, and with how many sessions one of its last txids has
+-- staged: how many Spark could use, only its code and its cluster tell.
+SELECT p.max_spout_pending + p.max_replay_pending AS attempts,
+       coalesce((SELECT max(s.partitions) FROM reliability.sink s
+                  WHERE s.topology = p.topology AND s.txid >= p.next_txid - 100), 1) AS staging
+  FROM reliability.topology p;

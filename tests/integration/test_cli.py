@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from dev.services.processes import wait_until
 from reliability import History
-from reliability.cli import app
+from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
@@ -35,6 +35,7 @@ from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
 from reliability.deployment.topologies import load_topology
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.transaction import run as transaction_run
 from reliability.transaction.commit.committer import drain
@@ -1210,13 +1211,16 @@ def by_check():
     return {one["check"]: one for one in read("doctor", code=1)}
 
 
-def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
+def test_the_doctor_looks_at_what_will_be_needed(shop, airflow_home, tmp_path, monkeypatch):
+    spark = {"conn_type": "spark", "host": "local[2]"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
     found = by_check()
     # the tests' server does not wait for the disk
     durability = found.pop("database of the ledger: durability")
     assert durability["what"] == "fsync and full_page_writes off"
-    assert {one["verdict"] for one in found.values()} == {"ok"}, found
+    assert [one for one in found.values() if one["verdict"] != "ok"] == []
     assert {"pass file", "spark-submit", "Java", "Airflow", "topology shop"} <= found.keys()
+    assert found["Spark connection spark_default"]["what"] == "leads to local[2]"
 
     passwords = tmp_path / "pgpass"
     passwords.write_bytes(Path(os.environ["PGPASSFILE"]).read_bytes())
@@ -1260,11 +1264,12 @@ def test_the_doctor_asks_for_no_right_that_nothing_needs(shop, examined):
     assert (found["verdict"], found["todo"]) == ("FAIL", grant)
 
 
-def test_the_doctor_says_where_an_address_comes_from(shop, examined, monkeypatch):
+def test_the_doctor_says_where_an_address_comes_from(shop, examined, airflow_home, monkeypatch):
     """Two of them are one too many: a person believes that the other one counts."""
     check = "database of the ledger: address"
     found = examined()[check]
     assert (found["verdict"], found["what"]) == ("ok", "by RELIABILITY_DSN")
+    monkeypatch.setattr(airflow_connections, "is_set_up", lambda: True)
     monkeypatch.setattr(airflow_connections, "_option", {"ledger_conn_id": "kept"}.get)
     found = examined()[check]
     assert found["verdict"] == "warning"
@@ -1284,6 +1289,92 @@ def test_the_doctor_lets_others_read_a_service_file_without_a_password(
     found = examined()
     assert found["service file"]["verdict"] == "warning"
     assert "hunter2" not in str(found)
+
+
+SESSIONS = "database of the ledger: sessions"
+
+
+def test_the_doctor_compares_sessions_with_their_places(shop, examined):
+    """Each attempt has five sessions, and as many as its last ones have staged with."""
+    connection = shop.connection
+    found = examined()[SESSIONS]
+    assert (found["verdict"], "attempts may have" in found["what"]) == ("ok", True)
+    execute(connection, "UPDATE reliability.topology SET max_spout_pending = 1000")
+    limit = f"ALTER DATABASE {database_of(connection.dsn)} CONNECTION LIMIT"
+    found = examined()[SESSIONS]
+    assert found["verdict"] == "warning"
+    assert "the server has place for" in found["what"]
+    assert "CONNECTION LIMIT, above 161" in found["todo"]  # 5 × 32 tasks of a scheduler, and one
+    run_as_admin(f"{limit} 60")
+    assert "CONNECTION LIMIT is 60" in examined()[SESSIONS]["what"]
+    execute(connection, "UPDATE reliability.topology SET max_spout_pending = 5")
+    assert examined()[SESSIONS]["verdict"] == "ok"
+
+
+def test_the_doctor_tells_what_will_refuse_a_login(shop, examined):
+    run_as_admin("ALTER ROLE reliability VALID UNTIL 'tomorrow'")
+    try:
+        found = examined()["database of the ledger: login"]
+    finally:
+        run_as_admin("ALTER ROLE reliability VALID UNTIL 'infinity'")
+    assert found["verdict"] == "warning"
+    assert found["todo"] == "ALTER ROLE reliability VALID UNTIL, with a new password"
+
+
+class Pooled(LedgerConnection):
+    """Has a session of the server for a transaction only, as by PgBouncer in transaction mode."""
+
+    free: ClassVar[list[Any]] = []
+
+    def _connect(self):
+        self._connection = self._connection or (self.free.pop() if self.free else None)
+        return super()._connect()
+
+    def one(self, statement, **parameters):
+        row = super().one(statement, **parameters)
+        self.free.append(self._connection)
+        self._connection = None
+        return row
+
+
+def test_the_doctor_sees_a_pooler_in_transaction_mode(shop, examined, monkeypatch):
+    check = "database of the ledger: pooler"
+    assert examined()[check]["verdict"] == "ok"
+    monkeypatch.setattr("reliability.cli.doctor.LedgerConnection", Pooled)
+    found = examined()[check]
+    assert (found["verdict"], "pool in session mode" in found["todo"]) == ("FAIL", True)
+
+
+@pytest.mark.parametrize(
+    ("connection", "verdict", "what"),
+    [
+        (None, "FAIL", "Airflow has none"),
+        ({"host": "local[2]"}, "ok", "leads to local[2]"),
+        ({"host": "yarn"}, "FAIL", "leads to YARN"),
+        ({"host": "local", "extra": {"deploy-mode": "cluster"}}, "FAIL", "takes no Python"),
+        ({"host": "local", "extra": {"spark-binary": "rm"}}, "FAIL", "must be one of"),
+    ],
+)
+def test_the_doctor_looks_where_a_spark_connection_leads(
+    connection, verdict, what, airflow_home, monkeypatch
+):
+    monkeypatch.setattr(doctor, "is_set_up", lambda: True)
+    monkeypatch.setattr(doctor, "has_database", lambda: True)
+    if connection:
+        spark = {"conn_type": "spark", **connection}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_OF_MINE", json.dumps(spark))
+    found = doctor._spark_connection("spark_of_mine", CheckStatus.FAIL)
+    assert (found.verdict.value, what in found.what) == (verdict, True), found
+    assert bool(found.todo) == (verdict == "FAIL")
+
+
+def test_the_doctor_does_not_expect_a_connection_where_none_can_be_found(airflow_home, monkeypatch):
+    """As on Spark's workers, or where Airflow's database is another host's."""
+    for is_there in (False, True):
+        monkeypatch.setattr(doctor, "is_set_up", lambda is_there=is_there: is_there)
+        monkeypatch.setattr(doctor, "has_database", lambda: False)
+        found = doctor._spark_connection("spark_of_nobody", CheckStatus.WARNING)
+        assert (found.verdict, found.todo) == (CheckStatus.OK, "")
 
 
 AIRFLOW = "Airflow's components"

@@ -32,7 +32,7 @@ from reliability.deployment.address import (
 from reliability.deployment.airflow_connections import keywords_of
 
 SECRET = "hunter2"
-find = airflow_connections._found  # which no other test calls
+find = airflow_connections.find_connection  # which no other test calls
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,9 @@ def nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setattr(airflow_connections, "_option", lambda name: "")
-    monkeypatch.setattr(airflow_connections, "_found", lambda conn_id: connections()[conn_id])
+    monkeypatch.setattr(
+        airflow_connections, "find_connection", lambda conn_id: connections()[conn_id]
+    )
 
 
 def connections(**kept: SimpleNamespace) -> dict[str, SimpleNamespace]:
@@ -192,7 +194,7 @@ def test_what_a_secrets_backend_raises_is_not_repeated(monkeypatch):
     def fails(conn_id):
         raise RuntimeError(f"GET https://vault/?token={SECRET}")
 
-    monkeypatch.setattr(airflow_connections, "_found", fails)
+    monkeypatch.setattr(airflow_connections, "find_connection", fails)
     with using(ConnIds.of("c", {})), pytest.raises(DatabaseConnectionMissing) as raised:
         address_of().keywords()
     assert "c, or cannot be asked: RuntimeError" in raised.value.what
@@ -269,7 +271,7 @@ def driver(tmp_path, monkeypatch, airflow_has):
     airflow_has("c", host="h", password=SECRET)
     with using(ConnIds.of("c", {})):
         given = DriverAddresses(str(tmp_path))
-    monkeypatch.setattr(airflow_connections, "_found", None)  # a driver has no Airflow
+    monkeypatch.setattr(airflow_connections, "find_connection", None)  # a driver has no Airflow
     for name, value in given.variables.items():
         monkeypatch.setenv(name, value)
     return given
@@ -296,7 +298,9 @@ def test_a_driver_is_told_new_credentials(driver, monkeypatch, airflow_has):
     monkeypatch.setattr(address, "TOLD_SECONDS", 0.0)
     refused = address_of().keywords()
     airflow_has("c", host="h", password="renewed")
-    monkeypatch.setattr(airflow_connections, "_found", lambda conn_id: connections()[conn_id])
+    monkeypatch.setattr(
+        airflow_connections, "find_connection", lambda conn_id: connections()[conn_id]
+    )
     driver._due = 0.0
     driver.renew()
     assert address_of().renewed(refused) == {"dsn": "", "host": "h", "password": "renewed"}
