@@ -38,14 +38,14 @@ class AdoptedTable:
     """A table beside the state that is to adopt it.
 
     :param name: its schema and its name
-    :param has_key: it has the unique key of the state
+    :param keys: its unique keys over the state's key, as the query `unique_keys` returns them
     :param columns: as the query `table_to_adopt` returns them
     """
 
     tables: StateTables
     name: tuple[str, str]
     is_ordinary: bool
-    has_key: bool
+    keys: Sequence[Mapping[str, Any]]
     columns: Sequence[Mapping[str, Any]]
 
     @property
@@ -66,6 +66,8 @@ class AdoptedTable:
             yield "the state's rows are read through a view, and a table does not become one"
         elif not self.is_ordinary:
             yield "it is no ordinary table, but a view, a partition, unlogged or the like"
+        elif any(key["is_deferrable"] for key in self.keys):
+            yield "its unique key is deferrable, and no commit could look for it"
 
     def _values(self) -> Iterator[str]:
         for name, shown in self.tables.key_and_values().items():
@@ -86,6 +88,8 @@ class AdoptedTable:
                 yield f"column {name} is {type_} instead of {canonical(want)}"
             elif self.is_in_place and not have[name]["is_written"]:
                 yield f"column {name} is generated, and no commit could write it"
+            elif self.is_in_place and have[name]["takes_unlike_for_equal"]:
+                yield f"column {name} has a collation by which texts that differ may be equal"
 
     def _further_columns(self) -> Iterator[str]:
         if not self.is_in_place:
@@ -152,8 +156,28 @@ class AdoptedTable:
         own = self._expressions()
         if not self.is_in_place:
             return [self._copy(tables.contribution if tables.is_view else tables.target, own)]
-        key = tables.add_key() if self.has_key else None
-        return [*self._add_columns(own), *(one for one in tables.index_target() if one != key)]
+        key = tables.add_key() if any(key["is_usable"] for key in self.keys) else None
+        indexes = (one for one in tables.index_target() if one != key)
+        return [*self._add_columns(own), *indexes, *self._collate()]
+
+    def _collate(self) -> Iterator[Composed]:
+        """Return what lets the contributions be compared with keys that have their own collation.
+
+        Postgres compares no column with one of another collation.
+        """
+        for name, type_ in self._read().items():
+            collated = self._collated(name, type_)
+            if name in self.tables.key and collated != SQL(type_):
+                yield self.tables.sql(
+                    "ALTER TABLE {contribution} ALTER {name} TYPE {type}",
+                    name=Identifier(name),
+                    type=collated,
+                )
+
+    def _collated(self, name: str, type_: str) -> SQL:
+        """Return a type with the collation that the column has, if it has its own."""
+        [column] = (column for column in self.columns if column["name"] == name)
+        return SQL(f"{type_} COLLATE {column['collation']}" if column["collation"] else type_)
 
     def contribute(self) -> list[Composed]:
         """Return the statement that keeps the state's rows as its contribution, if it keeps any."""
@@ -204,7 +228,7 @@ class AdoptedTable:
         add = [_add(name, column, plain.get(name)) for name, column in added.items()]
         altered = [SQL("ALTER {} DROP DEFAULT").format(Identifier(name)) for name in plain]
         altered += [
-            SQL("ALTER {} TYPE {}").format(Identifier(name), SQL(type_))
+            SQL("ALTER {} TYPE {}").format(Identifier(name), self._collated(name, type_))
             for name, type_ in self._read().items()
             if have[name] != canonical(type_)
         ]

@@ -50,7 +50,8 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
     add_key = tables.add_key()
-    keys = [key["columns"] for key in tx.all("unique_keys", table=tables.target_name)]
+    unique = tx.all("unique_keys", table=tables.target_name)
+    keys = [key["columns"] for key in unique if key["is_usable"]]
     if target and add_key is not None and sorted(tables.key) not in keys:
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(add_key)

@@ -12,9 +12,14 @@ SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (
        (SELECT jsonb_agg(jsonb_build_object(
                    'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
                    'is_written', a.attgenerated = '' AND a.attidentity <> 'a',
-                   'is_required', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '')
+                   'is_required', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
+                   'collation', CASE WHEN a.attcollation <> t.typcollation
+                                     THEN format('%%s.%%I', o.collnamespace::regnamespace, o.collname) END,
+                   'takes_unlike_for_equal', NOT o.collisdeterministic)
                    ORDER BY a.attnum)
           FROM pg_catalog.pg_attribute a
+          JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+          LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns
   FROM pg_catalog.pg_class c
  WHERE c.oid = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text));

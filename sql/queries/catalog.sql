@@ -11,13 +11,14 @@ SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
  ORDER BY attnum;
 
 -- unique_keys --
--- The unique keys that ON CONFLICT can use; NULL is a value like any other.
-SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
+-- The unique keys that ON CONFLICT looks at. It can use one in which NULL is a value like any other;
+-- one that is deferrable is in its way.
+SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns,
+       i.indnullsnotdistinct AND i.indimmediate AS is_usable, NOT i.indimmediate AS is_deferrable
   FROM pg_catalog.pg_index i
   JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
  WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid
-   AND i.indnullsnotdistinct AND i.indpred IS NULL AND i.indexprs IS NULL
-   AND i.indnkeyatts = i.indnatts
+   AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indnkeyatts = i.indnatts
  GROUP BY i.indexrelid;
 
 -- schema_exists --

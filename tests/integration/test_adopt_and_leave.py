@@ -249,6 +249,7 @@ MISFITS = {
     "k bigint, n bigint, total numeric(14,2), by text NOT NULL": "column by is not the state's",
     "k bigint, n bigint, total numeric(14,2), _rows bigint": "column _rows is there",
     "k bigint GENERATED ALWAYS AS IDENTITY, n bigint, total numeric(14,2)": "k is generated",
+    "k bigint PRIMARY KEY DEFERRABLE, n bigint, total numeric(14,2)": "unique key is deferrable",
 }
 ROWS = {
     "(NULL, 1, 1)": "1 rows have NULL in the key",
@@ -366,6 +367,35 @@ def test_types_are_widened_in_place_and_triggers_do_not_fire(connection):
     adopt(connection, shop.topology, "small", "public.small")
     assert shown(shop) == {"small": [(1, 5, None)]}
     assert is_exact(shop)
+
+
+@pytest.mark.parametrize("type_", ["text", "varchar(9)"])
+def test_keys_keep_their_own_collation(connection, type_):
+    """H7: Postgres compares no contribution with a key of another collation."""
+    do(
+        connection,
+        f'CREATE TABLE small (k {type_} COLLATE "C" PRIMARY KEY, n bigint, total numeric)',
+    )
+    do(connection, "INSERT INTO small VALUES ('a', 5, 5)")
+    values = {"n": Count(), "total": Sum("price", "numeric"), "most": Max("price", MONEY)}
+    do(connection, "ALTER TABLE small ADD most numeric(14,2)")
+    shop = small(connection, key={"k": "text"}, values=values)
+    adopt(connection, shop.topology, "small", "small")
+    shop.commit([{"k": k, "price": Decimal(1)} for k in "ab"])
+    shop.correct(1, [{"k": k, "price": Decimal(2)} for k in "ac"])
+    assert shown(shop) == {"small": [("a", 6, 7, 2), ("c", 1, 2, 2)]}
+    assert is_exact(shop)
+    roll_back(connection, "shop", 0, "all of it")
+    assert shown(shop) == {"small": [("a", 5, 5, None)]}
+
+
+def test_a_collation_by_which_unlike_texts_are_equal_is_refused(connection):
+    """H7: of two keys in Spark it makes one row."""
+    made_of = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+    do(connection, f"CREATE COLLATION public.any_case ({made_of})")
+    columns = "k text COLLATE public.any_case, n bigint, total numeric(14,2)"
+    do(connection, f"CREATE TABLE small ({columns})")
+    refused(connection, small(connection, key={"k": "text"}), "texts that differ may be equal")
 
 
 def test_names_may_be_any_that_postgres_takes(connection):

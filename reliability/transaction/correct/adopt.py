@@ -156,9 +156,9 @@ def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -
     row = tx.first("table_to_adopt", schema=name[0], table=name[1])
     if row is None:
         raise _not_possible(own, f"there is no table {called}")
-    keys = [key["columns"] for key in tx.all("unique_keys", table=called)]
-    has_key = sorted(own.key) in keys
-    adopted = AdoptedTable(own, name, row["is_ordinary"], has_key, row["columns"] or ())
+    unique = tx.all("unique_keys", table=called)
+    keys = [key for key in unique if key["columns"] == sorted(own.key)]
+    adopted = AdoptedTable(own, name, row["is_ordinary"], keys, row["columns"] or ())
     if adopted.is_in_place:
         check_table_is_nobodys(tx, own)
         _check_is_own(row, called, own.topology)
