@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, topology_from_code, verb
+from reliability.cli.app import FOUND, ledger, person, topology_from_code, verb
 from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
+from reliability.core.texts import signed
 from reliability.core.txids import format_txids
 from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
@@ -75,7 +76,8 @@ def alter(
         alteration = plan_alteration(connection, code)
         is_done = (yes and not alteration.refused) or (auto and alteration.loses_nothing)
         if is_done:
-            alteration = alter_tables(connection, code, reason or "its code has changed")
+            why = signed(reason or "its code has changed", person())
+            alteration = alter_tables(connection, code, why)
     if as_json:
         print_json(_document(alteration, is_dry_run=not is_done))
     else:

@@ -13,6 +13,7 @@ from reliability.cli.app import check_asked, ledger, person, verb, warn
 from reliability.cli.output import commands_to_clear, format_differences, plain, what_to_clear
 from reliability.cli.parts import Line, answer
 from reliability.cli.terminal import say
+from reliability.core.texts import signed
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
@@ -34,7 +35,7 @@ Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
 def pause(topology: options.Topology, reason: options.Reason) -> None:
     """Begin no more attempts of a topology; txids in flight are processed and committed."""
     with ledger() as connection:
-        pause_topology(connection, topology, reason)
+        pause_topology(connection, topology, signed(reason, person()))
     say(f"{topology} is paused: {reason}")
 
 
@@ -78,7 +79,7 @@ def rollback(
         raise typer.BadParameter("name a txid, or select txids by --interval and --file")
     if not (reason or dry_run):
         raise typer.BadParameter("a rollback needs a --reason, unless it is a --dry-run")
-    reason = reason or "a dry run"  # the ledger's log takes none without, and is rolled back
+    reason = signed(reason or "a dry run", person())  # the ledger's log takes none without
     with ledger(topology) as connection, diff.opened(connection, topology, dry_run=dry_run) as rows:
         if txid is None:
             txid = contents.select(connection, topology).txids[-1]
@@ -236,7 +237,7 @@ def park(
         park_txid,
         topology,
         selection,
-        reason,
+        signed(reason, person()),
         yes=yes,
         done="parked",
         consequence="its run fails until a clear or `reliability replay` processes it",

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, names, verb, warn
+from reliability.cli.app import FOUND, ledger, names, person, verb, warn
 from reliability.cli.bars import states_followed
 from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
 from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
 from reliability.core.errors import ReliabilityError
+from reliability.core.texts import signed
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.repair import Repaired, repair
 from reliability.transaction.inspect.explain import Explanation
@@ -156,7 +157,9 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
         raise typer.BadParameter("rows are compared in a dry run: --diff cannot be used with --yes")
     with ledger(topology) as connection, diff.opened(connection, topology, dry_run=True) as rows:
         observer = rows.observe if rows else None
-        done = repair(connection, topology, reason, dry_run=not yes, observer=observer)
+        done = repair(
+            connection, topology, signed(reason, person()), dry_run=not yes, observer=observer
+        )
         if yes:
             _record(connection, topology, None)
     answer(

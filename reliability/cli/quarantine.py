@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, verb, warn
+from reliability.cli.app import check_asked, ledger, person, verb, warn
 from reliability.cli.output import format_value, print_json
 from reliability.cli.parts import Line, Table, answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.cli.terminal import say
 from reliability.core.errors import CorrectionRefused
-from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json
+from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import interval_text
@@ -180,7 +180,9 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
         raise typer.BadParameter("forget needs TXIDS and --reason")
     wanted = options.read_txids(txids)
     with connection.transaction() as tx:
-        ended = {txid: end_corrections(tx, topology, txid, reason) for txid in wanted}
+        ended = {
+            txid: end_corrections(tx, topology, txid, signed(reason, person())) for txid in wanted
+        }
     changed = [txid for txid, count in ended.items() if count]
     say(f"{sum(ended.values()):,} corrections are taken back")
     if changed:

@@ -17,6 +17,15 @@ _UNPRINTABLE = re.compile(
 )
 
 
+def signed(reason: str, by: str) -> str:
+    """Add who gives a reason to it: many records have no other place for that.
+
+    >>> signed("it was delivered twice", "ann@etl-1")
+    'it was delivered twice (ann@etl-1)'
+    """
+    return f"{reason} ({by})"
+
+
 def as_json(value: object) -> str:
     """Write plain data as JSON without escaping characters.
 

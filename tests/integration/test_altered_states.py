@@ -40,7 +40,7 @@ from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter, lacking_values, plan_alteration
 from tests.simulation.contents import BEST
-from tests.support.command_line import read, say
+from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import execute, rows
 from tests.support.runner import TransactionRunner
@@ -473,7 +473,7 @@ def test_the_command_shows_first_and_changes_with_yes(connection, monkeypatch):
     assert (told["is_dry_run"], told["fenced"], told["fillable"]) == (False, 1, "1..2")
     assert "as the code defines them" in call(connection, monkeypatch, code)
     [shop] = read("topologies", "words")
-    assert shop["alterations"][0]["reason"] == WHY
+    assert shop["alterations"][0]["reason"] == by_me(WHY)
     lacking = {one["value"]: one["fillable"] for one in shop["lacking"]}
     assert lacking == {"letters": "1..2", "known": "1..2"}
     assert "`reliability replay words 1..2` fills it in" in say("topologies", "words").output

@@ -44,7 +44,7 @@ from reliability.transaction.emit.requests import Run, TaskContact, contact_in, 
 from reliability.transaction.inspect.attempt_report import PHASES, attempt_report
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
-from tests.support.command_line import read, say
+from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import january, month, pipeline_of, write_parquet
 from tests.support.fix_postgres import ROOT, database_of, execute, new_database, rows, run_as_admin
 
@@ -158,7 +158,7 @@ def test_where_a_topology_stands_and_what_it_is(shop):
     said = say("pause", "shop", "--reason", "the disk is full").stdout
     assert said == "shop is paused: the disk is full\n"
     assert "shop is paused: the disk is full" in say("status").stdout
-    assert read("status")[0]["paused"] == "the disk is full"
+    assert read("status")[0]["paused"] == by_me("the disk is full")
     assert "is resumed" in say("resume", "shop").stdout
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
 
@@ -504,7 +504,7 @@ def test_what_was_done_before_a_rollback_still_reads_as_done(shop):
     assert re.search(r"a commit that run .* asked for was done, and is rolled back", said)
     assert re.search(r"a replay that run .* asked for was done, and is rolled back", said)
     assert "asked for a dry run of a replay" in said
-    assert "back to April (requested because: it was net)" in said
+    assert f"{by_me('back to April')} (requested because: it was net)" in said
 
 
 def undone(shop):
@@ -539,7 +539,7 @@ def test_a_run_is_undone_because_of_what_happened_last(shop, to_txid, undone_the
         shop.clear(4)
         shop.transact(4)
     go_back(shop, to_txid)
-    assert undone(shop) == dict.fromkeys(undone_then, "back to April")
+    assert undone(shop) == dict.fromkeys(undone_then, by_me("back to April"))
 
 
 @pytest.mark.parametrize("is_refrozen", [False, True])
@@ -580,8 +580,8 @@ def test_a_commit_after_a_rollback_has_no_reason_of_what_was_done_before(shop):
     ask_again()
     ask_again()
     reasons = [one["reason"] for one in read("show", "3")["requests"]]
-    because = f"back to April (requested because: {why})"
-    assert reasons == ["back to April", because, None, why]
+    back = by_me("back to April")
+    assert reasons == [back, f"{back} (requested because: {why})", None, why]
 
 
 def test_a_repair_is_of_no_interval(shop):
@@ -614,7 +614,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     assert "  reliability release shop\n" in said
     assert len(shop.tables()["log"]) == 6
     (standing,) = read("status")
-    assert standing["held"] == [{"reason": "a wrong delivery", "count": 2, "txids": "2..3"}]
+    assert standing["held"] == [{"reason": by_me("a wrong delivery"), "count": 2, "txids": "2..3"}]
     assert standing["blocked"]["txid"] == 2
     assert "shop: txids 2..3 are held" in say("status").stdout
     assert [c["kind"] for c in read("show", "3")["changes"]] == ["COMMIT", "ROLLBACK"]
@@ -689,7 +689,7 @@ def test_a_person_lets_order_go_on(shop):
     assert "when its turn comes" not in said
     assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
     (standing,) = read("status")
-    parked = {"reason": "broken", "count": 1, "txids": "4", "is_unskipped": False}
+    parked = {"reason": by_me("broken"), "count": 1, "txids": "4", "is_unskipped": False}
     assert standing["parked"] == [parked]
     assert "until `reliability replay shop 4`: broken" in say("status").stdout
     say("replay", "shop", "4")
@@ -868,7 +868,7 @@ def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):
     assert (done["commit_number"], done["is_dry_run"]) == (4, False)
     assert shop.tables() == before
     story = read("show", "1")
-    assert [(c["kind"], c["reason"]) for c in story["changes"]][-1] == ("REPAIR", "by hand")
+    assert [(c["kind"], c["reason"]) for c in story["changes"]][-1] == ("REPAIR", by_me("by hand"))
     assert "c=4 changed\n  exact: " in say("show", "1").stdout
 
 

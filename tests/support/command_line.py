@@ -8,6 +8,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from reliability.cli import app
+from reliability.cli.app import person
+from reliability.core.texts import signed
 
 
 def say(*arguments: str, code: int | None = 0, **options: Any) -> Any:
@@ -20,3 +22,8 @@ def say(*arguments: str, code: int | None = 0, **options: Any) -> Any:
 def read(*arguments: str, code: int | None = 0) -> Any:
     """Call a verb with --json and return its one document."""
     return json.loads(say(*arguments, "--json", code=code).stdout)
+
+
+def by_me(reason: str) -> str:
+    """Return a reason as the command line records it."""
+    return signed(reason, person())

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Form, HTTPException, Request
 from fastapi.responses import Response
 
+from reliability.core.texts import signed
 from reliability.core.txids import format_txids
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
@@ -124,8 +125,7 @@ CHANGES: dict[str, Any] = {
 
 
 def _by(user: str, reason: str) -> str:
-    """Add who did it to a reason: the ledger has no other place for it."""
-    return f"{reason} ({user}, on the page)"
+    return signed(reason, f"{user}, on the page")
 
 
 def _when(committed: Sequence[Any], txid: int) -> str:
