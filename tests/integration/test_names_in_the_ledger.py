@@ -57,7 +57,7 @@ HOSTILE = [
 ]
 TOPOLOGIES = ["Shop.EU-1", "a__b", "x" * 250, "x" * 249 + "y", "Umsätze", "_", "9", "order", "a.b"]
 #: of topologies with random names; each takes about a second
-EXAMPLES = int(os.environ.get("RELIABILITY_NAMES", "15"))
+EXAMPLES = int(os.environ.get("RELIABILITY_NAMES", "5"))
 
 
 def is_name(text: str) -> bool:

@@ -79,7 +79,7 @@ def random_values(type_):
         number = dice.choice([*ends, dice.randrange(10**38), dice.randrange(10**29)])
         return Decimal(f"{dice.choice('+-')}{number}E-{scale}")
 
-    return [[value() for _ in range(dice.choice([1, 2, 3, 7]))] for _ in range(100)]
+    return [[value() for _ in range(dice.choice([1, 2, 3, 7]))] for _ in range(40)]
 
 
 def exact(values):
@@ -309,7 +309,7 @@ def test_texts_become_the_numbers_that_postgres_reads(shared_connection, type_):
 
     allowed = TEXT if type_ == "numeric" else TEXT.filter(lambda text: "Inf" not in text)
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.none() | allowed, max_size=8))
     def holds(texts):
         batch = pa.record_batch({"n": pa.array(range(len(texts)), pa.int32()),
