@@ -50,7 +50,14 @@ _REFUSED = re.compile(
     r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
     r"|database \"[^\"]*\" does not exist|no such database|permission denied for database"
     r"|requires a valid client certificate"
-    r"|definition of service \"[^\"]*\" not found|service file \"[^\"]*\" not found"
+)
+_NO_ADDRESS = re.compile(
+    r"definition of service \"[^\"]*\" not found|service file \"[^\"]*\" not found"
+)
+_SAY_WHERE = (
+    "say where it is, by a connection of Airflow (airflow connections add reliability_default "
+    "--conn-type reliability …) or by a service file that PGSERVICEFILE names; "
+    "docs/deployment/connections.md has all ways."
 )
 
 
@@ -72,7 +79,8 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
 
 def is_refused(error: psycopg2.Error) -> bool:
     """Say whether a server, or libpq by its files, refuses to open a session."""
-    return error.pgcode is None and _REFUSED.search(described(error)) is not None
+    text = described(error)
+    return error.pgcode is None and bool(_REFUSED.search(text) or _NO_ADDRESS.search(text))
 
 
 def described(error: psycopg2.Error) -> str:
@@ -93,7 +101,7 @@ def described(error: psycopg2.Error) -> str:
 
 def _without_sqlstate(error: psycopg2.Error, text: str) -> ReliabilityError:
     if is_refused(error):
-        return LedgerRefusedLogin(text)
+        return LedgerRefusedLogin(text, remedy=_SAY_WHERE if _NO_ADDRESS.search(text) else None)
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return LedgerUnavailable(text)
     if type(error) is psycopg2.DatabaseError:  # an answer that broke off

@@ -81,13 +81,23 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         AT + "FATAL:  Tenant or user not found",
         AT + "FATAL:  no such database: warehouse",
         AT + "FATAL:  connection requires a valid client certificate",
-        'definition of service "reliability" not found',
     ],
 )
 def test_a_refused_login_is_no_outage(said):
     """S5: an expired token of RDS was waited for as if the server were away."""
     error = translate(psycopg2.OperationalError(said))
     assert type(error) is LedgerRefusedLogin
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['definition of service "reliability" not found', 'service file "/etc/x" not found'],
+)
+def test_without_an_address_the_error_says_how_to_give_one(said):
+    """A new user was told to check a user and a password that were nowhere."""
+    error = translate(psycopg2.OperationalError(said))
+    assert type(error) is LedgerRefusedLogin
+    assert "airflow connections add reliability_default" in error.what_to_do
 
 
 @pytest.mark.parametrize(
