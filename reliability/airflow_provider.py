@@ -61,7 +61,7 @@ def _option(description: str, example: str) -> dict[str, Any]:
 
 _CONFIG = {
     "description": "Where the ledger and other databases are, unless a DAG or libpq's own files "
-    "and variables say it.",
+    "and variables say it; and who may act on the page.",
     "options": {
         "ledger_conn_id": _option(
             "The connection to the ledger; by default reliability_default, if there is one.",
@@ -70,6 +70,10 @@ _CONFIG = {
         "database_conn_ids": _option(
             "The connections to the databases that states and spouts name, as JSON.",
             '{"mart": "mart_postgres"}',
+        ),
+        "correction_roles": _option(
+            "Airflow's roles whose users may act on the page; empty: all who may edit runs.",
+            "Op, Corrections",
         ),
     },
 }

@@ -1,7 +1,7 @@
 """What differs between the releases of Airflow that this package runs in: 3.0 to 3.3.
 
 Other modules take these names from here. What a release lacks is left out, and said in
-docs/airflow.md.
+docs/deployment/versions.md.
 """
 
 from __future__ import annotations

@@ -246,9 +246,9 @@ class SettleOperator(WaitingOperator):
             try:
                 committed = self.check(connection, run, [int(txid) for txid in self.txids or []])
             except RunUnsatisfied as error:
-                raise (error if emit in ("success", "skipped") else self._without(emit, run)) from (
-                    error
-                )
+                if emit in ("success", "skipped"):
+                    raise
+                raise self._without(emit, run) from error
             if emit == "skipped":
                 if txids_to_replay(context) or is_asked_for(REFREEZE, context):
                     raise self._without(emit, run)  # who asks for a replay gets one, or red
@@ -275,7 +275,7 @@ class SettleOperator(WaitingOperator):
     def _without(self, emit: str, run: Run) -> RunUnsatisfied:
         what = f"run {run.run_id} of {run.dag_id}: its task `{self.emit_task}` did not "
         if emit in ("upstream_failed", "skipped"):
-            remedy = "see to the tasks before that one, and clear it with what is behind it."
+            remedy = "mend the tasks before that one, and clear them with what is behind them."
             return RunUnsatisfied(f"{what}start", remedy=remedy)
         return RunUnsatisfied(
             f"{what}succeed",

@@ -498,7 +498,7 @@ def _executors(address: DatabaseAddress, check: str) -> CheckResult:
     if facts["may_commit"]:
         todo = f"take from {facts['role']} all but the executors' role"
         return _warning(check, f"{role}, may change the ledger or its tables, too", todo)
-    if not facts["is_ended"]:
+    if not facts["may_be_ended"]:
         todo = f"GRANT pg_signal_backend TO {facts['owner']}; as a superuser"
         return _warning(check, f"{role}; {facts['owner']} may not end a session that hangs", todo)
     return _ok(check, f"{role}, may only stage and ack")

@@ -131,12 +131,7 @@ class Replays:
         raise first
 
     def _tell(self, failed: RunFailed, wanted: int) -> None:
-        """Say where the output of what failed is; delete that of what was given up."""
-        if (log := log_of(failed.first)) is not None:
-            warn(f"the driver's output is in {log}")
-        for error in failed.others:
-            if (log := log_of(error)) is not None:
-                log.unlink(missing_ok=True)
+        tell_logs(failed)
         if failed.left:
             warn(
                 f"{self._selected.named(failed.left)} not replayed, {wanted - len(failed.left)} "
@@ -144,7 +139,16 @@ class Replays:
             )
 
 
-def log_of(error: BaseException) -> Any:
+def tell_logs(failed: RunFailed) -> None:
+    """Say where the output of what failed is; delete that of what was given up."""
+    if (log := _log_of(failed.first)) is not None:
+        warn(f"the driver's output is in {log}")
+    for error in failed.others:
+        if (log := _log_of(error)) is not None:
+            log.unlink(missing_ok=True)
+
+
+def _log_of(error: BaseException) -> Any:
     return getattr(error.__cause__, "log", None)  # of DriverFailed
 
 

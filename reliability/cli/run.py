@@ -20,10 +20,8 @@ from reliability.cli.app import (
 from reliability.cli.bars import txids_followed
 from reliability.cli.output import format_differences, plain
 from reliability.cli.parts import Line, answer
-from reliability.cli.replay import log_of, steps_of
-from reliability.core.errors import TopologyNotFound
+from reliability.cli.replay import steps_of, tell_logs
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.interval_run import IntervalRun, RunResult
 from reliability.transaction.own_run import RunFailed
 
@@ -55,7 +53,7 @@ def run(
     from reliability.spark.run_here import check_interval
 
     with ledger() as connection:
-        module = spark.module or _known_module(connection, topology)
+        module = spark.module or module_of(connection, topology)
         code = topology_from_code(connection, topology, module)
         wanted = options.read_interval(interval, code.spout.time_zone)
         check_interval(code, wanted)
@@ -82,21 +80,8 @@ def run(
     answer(document, map(Line, _lines(topology, results)), as_json=as_json)
 
 
-def _known_module(connection: LedgerConnection, topology: str) -> str:
-    if connection.first("topology_position", topology=topology) is None:
-        raise TopologyNotFound(
-            f"the ledger does not know topology {topology} yet",
-            remedy="name its module with --module.",
-        )
-    return module_of(connection, topology)
-
-
 def _tell(failed: RunFailed) -> None:
-    if (log := log_of(failed.first)) is not None:
-        warn(f"the driver's output is in {log}")
-    for error in failed.others:
-        if (log := log_of(error)) is not None:
-            log.unlink(missing_ok=True)
+    tell_logs(failed)
     if failed.left:
         left = with_noun(format_txids(sorted(failed.left)))
         warn(f"{left} not done; the next `reliability run` takes them up")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 from reliability.core.errors import InvalidDefinition
 
 #: What pip installs this package as; the name `reliability` is another project's there.
 DISTRIBUTION = "airflow-provider-reliability"
+TABLE_SOURCE = "table:"  # how the names of source items that are rows of a table begin
 COMMAND_LINE = "cli"  # the DAG of `reliability run` and `reliability replay`, in the ledger
 LONGEST_NAME = 63  # bytes: Postgres cuts off the rest
 LONGEST_ID = 250  # characters of a DAG's id; a task's id has its group's before it
@@ -42,7 +44,7 @@ def check_name(what: str, name: str) -> None:
 def check_id(what: str, name: str, longest: int = LONGEST_ID) -> None:
     """Raise InvalidDefinition unless Airflow can call a DAG or a task so.
 
-    The first character is none that makes an option of it on a command line, or a path in a URL.
+    A dash in front would make it an option on a command line, a dot a path in a URL.
     """
     if not isinstance(name, str) or not _ID.fullmatch(name) or len(name) > longest:
         raise InvalidDefinition(
@@ -146,6 +148,15 @@ def _cut(name: str, most: int) -> str:
 
 def _hash(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+def source_of_table(database: str, place: Sequence[str]) -> str:
+    """Return what the ledger calls a table that a spout reads.
+
+    >>> source_of_table("", ("public", "orders"))
+    'table:/public.orders'
+    """
+    return f"{TABLE_SOURCE}{database}/{'.'.join(place)}"
 
 
 # --- schema.table --------------------------------------------------------------------------------

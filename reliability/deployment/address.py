@@ -8,7 +8,7 @@ The first of these that is there says it, for the ledger and, with its name, for
 4. the libpq service `reliability`, or of the database's name, in a service file
 5. the connection of Airflow that its configuration names; for the ledger, `reliability_default`
 
-If there is none, libpq is told the service all the same, and says that it has none.
+If there is none, libpq is asked for the service all the same, and says that it has none.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ LEDGER = "reliability"
 CREDENTIALS = "RELIABILITY_CREDENTIALS"
 #: names the file with the addresses that a driver was given
 ADDRESSES = "RELIABILITY_ADDRESSES"
-#: How often a driver is told the credentials again, and how long it waits for new ones when a
-#: login was refused.
-TOLD_SECONDS = 20.0
-RENEWED_SECONDS = 45.0
-#: After this time without being told again, a file belongs to nobody.
-LEFT_SECONDS = 3600.0
+#: How often the credentials of a driver are written again, and how long it waits for new ones when
+#: a login was refused.
+REWRITE_SECONDS = 20.0
+RENEWAL_SECONDS = 45.0
+#: A file that was not written again for so long belongs to nobody.
+ABANDONED_SECONDS = 3600.0
 _FILE = "addresses"
 _POLL_SECONDS = 0.5
 _SECRETS = ("password", "sslpassword")
@@ -74,23 +74,23 @@ class DatabaseAddress:
 
         :raises LedgerRefusedLogin: the credentials cannot be had now
         """
-        told = dict(self.ask()) if self.ask else {}
+        own = dict(self.ask()) if self.ask else {}
         if function := os.environ.get(CREDENTIALS):
-            told |= _asked_of(function, self.database, self.public(told))
-        return {"dsn": self.dsn, **told}
+            own |= _asked_of(function, self.database, self.public(own))
+        return {"dsn": self.dsn, **own}
 
-    def public(self, told: Keywords) -> dict[str, str]:
+    def public(self, own: Keywords) -> dict[str, str]:
         """Return all that is known of the address and no secret, as libpq's keywords."""
         from psycopg2.extensions import parse_dsn
 
-        known = {**parse_dsn(self.dsn), **told}
+        known = {**parse_dsn(self.dsn), **own}
         return {name: value for name, value in known.items() if name not in _SECRETS}
 
     def renewed(self, refused: Keywords) -> dict[str, str] | None:
         """Return other parameters than those with which a login was refused; None without."""
         if self.ask is None:
             return None
-        until = time.monotonic() + (RENEWED_SECONDS if isinstance(self.ask, ToldKeywords) else 0)
+        until = time.monotonic() + (RENEWAL_SECONDS if isinstance(self.ask, KeywordsInFile) else 0)
         while (keywords := self.keywords()) == refused:
             if time.monotonic() >= until:
                 return None
@@ -101,11 +101,11 @@ class DatabaseAddress:
 def _asked_of(function: str, database: str, known: Keywords) -> Keywords:
     module, _, name = function.partition(":")
     try:
-        told: Keywords = getattr(import_module(module), name)(database, known)
+        keywords: Keywords = getattr(import_module(module), name)(database, known)
     except Exception as error:  # a user's function may raise anything
         what = f"{CREDENTIALS}={function} fails: {type(error).__name__}: {error}"
         raise LedgerRefusedLogin(what) from error
-    return told
+    return keywords
 
 
 # --- who says it ---------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ def address_of(database: str = "") -> DatabaseAddress:
     """
     if database:
         check_database("database", database)
-    if (told := _told(database)) is not None:
-        return told
+    if (given := _given(database)) is not None:
+        return given
     variable = variable_of(database)
     if dsn := os.environ.get(variable):
         return DatabaseAddress(dsn=_checked(dsn, variable), database=database, origin=variable)
@@ -162,8 +162,9 @@ def address_of(database: str = "") -> DatabaseAddress:
     if ADDRESSES not in os.environ and not _is_in_a_file(service):
         from reliability.deployment.airflow_connections import configured
 
-        if found := configured(database):
-            return address_at(found[0], database, found[1])
+        if (connection := configured(database)) is not None:
+            conn_id, why = connection
+            return address_at(conn_id, database, why)
     return DatabaseAddress(
         dsn=f"service={service}", database=database, origin=f"libpq's service {service}"
     )
@@ -229,8 +230,8 @@ def _is_in_a_file(service: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldKeywords:
-    """Reads what the task that has started the driver tells it, anew for each session.
+class KeywordsInFile:
+    """Reads what the task that has started the driver writes, again for each session.
 
     :param path: of the file, on the driver's host
     """
@@ -244,7 +245,7 @@ class ToldKeywords:
         :raises LedgerRefusedLogin: the file is not there, or not this user's alone
         """
         if (entry := _entries(self.path).get(self.database)) is None:
-            raise LedgerRefusedLogin(f"{self.path} does not tell the credentials")
+            raise LedgerRefusedLogin(f"{self.path} does not have the credentials")
         keywords: Keywords = entry["keywords"]
         return keywords
 
@@ -262,24 +263,24 @@ def _entries(path: str) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _told(database: str) -> DatabaseAddress | None:
+def _given(database: str) -> DatabaseAddress | None:
     path = os.environ.get(ADDRESSES, "")
     if not path or (entry := _entries(path).get(database)) is None:
         return None
-    ask = ToldKeywords(path, database)
+    ask = KeywordsInFile(path, database)
     return DatabaseAddress(dsn=entry["dsn"], database=database, origin=entry["origin"], ask=ask)
 
 
-def _remove_left(folder: Path) -> None:
+def _remove_abandoned(folder: Path) -> None:
     """Remove files of this user's that nobody renews: the task was killed, and could not."""
     for path in folder.glob(f"reliability-*/{_FILE}"):
         with suppress(OSError):  # another user's, or gone
-            if time.time() - path.stat().st_mtime > LEFT_SECONDS:
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 path.unlink()
 
 
 class DriverAddresses:
-    """What another process is told of the addresses that it cannot find itself.
+    """What a task gives another process of the addresses that it cannot find itself.
 
     Secrets are in a file, never in arguments, a Spark conf or an environment (G10).
 
@@ -289,7 +290,7 @@ class DriverAddresses:
 
     def __init__(self, folder: str, databases: Iterable[str] = ()) -> None:
         self._path = Path(folder) / _FILE
-        _remove_left(self._path.parent.parent)
+        _remove_abandoned(self._path.parent.parent)
         names = {"", *databases, *(name for name, _ in _IN_USE.get().databases)}
         addresses = (address_of(name) for name in sorted(names))
         self._asked = [address for address in addresses if address.ask]
@@ -302,16 +303,16 @@ class DriverAddresses:
         return {ADDRESSES: str(self._path)}
 
     def renew(self) -> None:
-        """Tell the credentials again, unless that was done just now; called regularly."""
+        """Write the credentials again, unless that was done just now; called regularly."""
         if self._asked and time.monotonic() >= self._due:
             try:
                 self._write()
-            except LedgerRefusedLogin as error:  # what it was told last may still be right
-                logger.warning("a driver is told its credentials later: %s", error)
+            except LedgerRefusedLogin as error:  # what was written last may still be right
+                logger.warning("a driver gets its credentials later: %s", error)
                 self._path.touch()
 
     def _write(self) -> None:
-        self._due = time.monotonic() + TOLD_SECONDS
+        self._due = time.monotonic() + REWRITE_SECONDS
         entries = {
             address.database: {
                 "dsn": address.dsn,

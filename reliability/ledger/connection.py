@@ -157,8 +157,8 @@ class DatabaseTransaction:
         text: str = statement.as_string(self._cursor)
         return text
 
-    def filled(self, statement: Composable, **parameters: Any) -> str:
-        """Return a composed statement with its parameters as text; it is not sent."""
+    def filled(self, statement: str | Composable, **parameters: Any) -> str:
+        """Return a statement with its parameters as text; it is not sent."""
         return self._text(statement, parameters).decode()
 
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reliability.core.errors import InvalidDefinition, RightMissing
+from reliability.core.names import LONGEST_NAME
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, migrate, missing_migrations
 from reliability.ledger.queries import queries
@@ -22,7 +23,6 @@ OWNER, COORDINATOR, EXECUTOR, READER, PAGE = KINDS = (
 )
 PREFIX = "reliability"
 SCHEMAS = ("public",)
-_LONGEST_NAME = 63  # bytes of a name in Postgres
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,10 @@ class RolesWanted:
     page_acts: bool = False
 
     def __post_init__(self) -> None:
-        if not self.prefix or len(self.name(COORDINATOR).encode()) > _LONGEST_NAME:
+        if not self.prefix or len(self.name(COORDINATOR).encode()) > LONGEST_NAME:
             raise InvalidDefinition(
                 f"prefix of roles: {self.prefix!r} makes no name of a role",
-                remedy=f"use one of 1 to {_LONGEST_NAME - len('_' + COORDINATOR)} bytes.",
+                remedy=f"use one of 1 to {LONGEST_NAME - len('_' + COORDINATOR)} bytes.",
             )
 
     def name(self, kind: str) -> str:
@@ -85,21 +85,21 @@ def roles_as_sql(connection: LedgerConnection, wanted: RolesWanted) -> list[str]
         if missing:
             return [
                 *script,
-                _text(tx, "act_as", role=wanted.name(OWNER)),
+                tx.filled("act_as", role=wanted.name(OWNER)),
                 queries()["create_migration_table"],
                 *(text for one in missing for text in _applied(tx, one)),
-                _text(tx, "record_roles", prefix=wanted.prefix),
-                _text(tx, "act_as", role="none"),
-                _text(tx, "run_role_statements", **_of_ledger(wanted)),
+                tx.filled("record_roles", prefix=wanted.prefix),
+                tx.filled("act_as", role="none"),
+                tx.filled("run_role_statements", **_of_ledger(wanted)),
             ]
         if {row["name"] for row in tx.all("roles")} != {wanted.name(kind) for kind in KINDS}:
-            script.append(_text(tx, "record_roles", prefix=wanted.prefix))
+            script.append(tx.filled("record_roles", prefix=wanted.prefix))
         lacking = tx.all("role_statements_of_ledger", **_of_ledger(wanted))
         return script + [row["statement"] for row in lacking]
 
 
 def _applied(tx: DatabaseTransaction, migration: LedgerMigration) -> list[str]:
-    return [migration.text, _text(tx, "record_migration", **migration.record)]
+    return [migration.text, tx.filled("record_migration", **migration.record)]
 
 
 def _parameters(wanted: RolesWanted, *, all: bool) -> dict[str, object]:
@@ -113,11 +113,6 @@ def _of_ledger(wanted: RolesWanted) -> dict[str, object]:
 def _execute(tx: DatabaseTransaction, statement: str) -> str:
     tx.cursor.execute(statement)
     return statement
-
-
-def _text(tx: DatabaseTransaction, statement: str, **parameters: object) -> str:
-    text: bytes = tx.cursor.mogrify(queries()[statement], parameters)
-    return text.decode()
 
 
 # --- the owner ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import getpass
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,7 @@ def run(
     What has committed of the interval is replayed. Progress is printed on stderr.
 
     :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in the
-        time zone of the spout's dates if it names none; None
-        for a spout that does not read by interval
+        time zone of the spout's dates if it names none; None for a spout without intervals
     :param spark: process in this session, one step after another, with its settings that affect
         values set as on every host; by default each step is a spark-submit on this host, or a step
         of its warm engine
@@ -122,8 +122,6 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
 
     :raises InvalidDefinition: a datetime without a time zone would be another one there
     """
-    import time
-
     if time.timezone or time.daylight:
         raise InvalidDefinition(
             "the local time of this process is not UTC, which that of each driver is",

@@ -24,6 +24,7 @@ from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset
+from reliability.core.names import source_of_table
 from reliability.core.spout import (
     AllocatedItems,
     BatchMeta,
@@ -113,7 +114,7 @@ class TableSpout(Spout):
 
     @property
     def source(self) -> str:
-        return f"table:{self.database}/{'.'.join(self.source_table.place)}"
+        return source_of_table(self.database, self.source_table.place)
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         """List the rows that no txid has, one item per batch, and check the keys that txids have.

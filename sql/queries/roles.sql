@@ -136,6 +136,6 @@ SELECT current_user AS role, owner.rolname AS owner,
                   AND (has_table_privilege(c.oid, 'INSERT') OR has_table_privilege(c.oid, 'UPDATE')
                        OR has_table_privilege(c.oid, 'DELETE'))) AS may_commit,
        pg_has_role(owner.oid, (SELECT oid FROM pg_roles WHERE rolname = current_user), 'USAGE')
-       OR pg_has_role(owner.oid, 'pg_signal_backend', 'USAGE') AS is_ended
+       OR pg_has_role(owner.oid, 'pg_signal_backend', 'USAGE') AS may_be_ended
   FROM pg_namespace n JOIN pg_roles owner ON owner.oid = n.nspowner
  WHERE n.nspname = 'reliability';

@@ -23,7 +23,7 @@ from reliability.deployment.address import (
     ConnIds,
     DatabaseAddress,
     DriverAddresses,
-    ToldKeywords,
+    KeywordsInFile,
     address_of,
     using,
 )
@@ -139,7 +139,7 @@ def test_a_driver_waits_for_the_password_that_its_task_tells_it(server, told):
 
 
 def test_a_password_that_nobody_renews_is_refused(server, told, monkeypatch):
-    monkeypatch.setattr("reliability.deployment.address.RENEWED_SECONDS", 0.5)
+    monkeypatch.setattr("reliability.deployment.address.RENEWAL_SECONDS", 0.5)
     told(SECOND)
     with pytest.raises(LedgerRefusedLogin, match="password authentication failed"):
         database_at(address_of())
@@ -299,7 +299,7 @@ def test_the_command_line_that_a_task_starts_is_told_the_addresses(
         monkeypatch.setenv(name, value)
     file = Path(os.environ[ADDRESSES])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert isinstance(address_of("mart").ask, ToldKeywords)
+    assert isinstance(address_of("mart").ask, KeywordsInFile)
     assert database_at(address_of()) == database_at(address_of("mart")) == server.database
 
 

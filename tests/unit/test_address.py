@@ -286,7 +286,7 @@ def test_a_driver_reads_a_file_of_its_users_alone(driver, monkeypatch):
     assert address_of().keywords() == {"dsn": "", "host": "h", "password": SECRET}
     found = address_of()
     path.chmod(0o640)
-    with pytest.raises(LedgerRefusedLogin, match="does not tell the credentials"):
+    with pytest.raises(LedgerRefusedLogin, match="does not have the credentials"):
         found.keywords()
 
 
@@ -295,7 +295,7 @@ def test_a_driver_asks_no_airflow_for_what_it_was_not_given(driver):
 
 
 def test_a_driver_is_told_new_credentials(driver, monkeypatch, airflow_has):
-    monkeypatch.setattr(address, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(address, "REWRITE_SECONDS", 0.0)
     refused = address_of().keywords()
     airflow_has("c", host="h", password="renewed")
     monkeypatch.setattr(
@@ -309,7 +309,7 @@ def test_a_driver_is_told_new_credentials(driver, monkeypatch, airflow_has):
 def test_a_driver_keeps_what_it_was_told_while_airflow_cannot_be_asked(driver, caplog):
     driver._due = 0.0
     driver.renew()
-    assert "a driver is told its credentials later: " in caplog.text
+    assert "a driver gets its credentials later: " in caplog.text
     assert address_of().keywords()["password"] == SECRET
 
 
@@ -327,6 +327,6 @@ def test_what_a_killed_task_has_left_is_removed_by_the_next(tmp_path):
 
 
 def test_a_refused_login_waits_for_others_no_longer_than_they_may_take(driver, monkeypatch):
-    monkeypatch.setattr(address, "RENEWED_SECONDS", 0.0)
+    monkeypatch.setattr(address, "RENEWAL_SECONDS", 0.0)
     assert address_of().renewed(address_of().keywords()) is None
     assert DatabaseAddress(dsn="service=x").renewed({}) is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import LedgerRefusedLogin
-from reliability.deployment.address import DatabaseAddress, Keywords, ToldKeywords
+from reliability.deployment.address import DatabaseAddress, Keywords, KeywordsInFile
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -21,13 +21,13 @@ class SentKeywords:
     a worker's no longer than its application. What `spark.files` distributes stays on the workers.
     """
 
-    told: ToldKeywords | None
+    in_file: KeywordsInFile | None
     sent: Broadcast[dict[str, str]]
 
     def __call__(self) -> Keywords:
-        if self.told is not None:
+        if self.in_file is not None:
             try:
-                return self.told()
+                return self.in_file()
             except LedgerRefusedLogin:  # it is not here
                 pass
         return self.sent.value
@@ -40,11 +40,11 @@ def task_address(spark: SparkSession, address: DatabaseAddress) -> DatabaseAddre
     """
     if address.ask is None:
         return address
-    told = address.ask if isinstance(address.ask, ToldKeywords) else None
-    if told is not None and is_local(spark.sparkContext.master or ""):
+    in_file = address.ask if isinstance(address.ask, KeywordsInFile) else None
+    if in_file is not None and is_local(spark.sparkContext.master or ""):
         return address
     sent = spark.sparkContext.broadcast(dict(address.ask()))
-    return replace(address, ask=SentKeywords(told, sent))
+    return replace(address, ask=SentKeywords(in_file, sent))
 
 
 def is_local(master: str) -> bool:

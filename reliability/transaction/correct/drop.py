@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reliability.core.errors import DropNotPossible
-from reliability.core.names import COMMAND_LINE
+from reliability.core.names import COMMAND_LINE, source_of_table
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.roles import act_as_owner
@@ -75,10 +75,10 @@ def what_would_go(
                     for one in declared
                 ]
                 sources += [
-                    (one.target_name, f"table:{database.database}/{'.'.join(one.state.target)}")
+                    (one.target_name, source_of_table(database.database, one.state.target))
                     for one in declared
                 ]
-        for table, source in [] if keep_tables else sources:  # as TableSpout.source
+        for table, source in [] if keep_tables else sources:
             readers = connection.all("topologies_that_read_table", source=source, topology=topology)
             if readers:
                 raise _used(topology, table, [f"topology {r['topology']}" for r in readers])

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
+from reliability.core.names import TABLE_SOURCE
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
-
-TABLE = "table:"  # the first part of the name of a table's rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +39,10 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     :raises ExclusionNotPossible: several items end with this name; or it means rows of a table
     """
     rows = connection.all("items_named", topology=topology, item=name, identity=identity)
-    reads_table = connection.one("reads_table", topology=topology, beginning=TABLE)["reads_table"]
-    if reads_table or name.startswith(TABLE):
+    reads_table = connection.one("reads_table", topology=topology, beginning=TABLE_SOURCE)[
+        "reads_table"
+    ]
+    if reads_table or name.startswith(TABLE_SOURCE):
         raise ExclusionNotPossible(
             f"{topology} reads a table, and rows of a table cannot be excluded",
             remedy="delete the rows at the source, and run `reliability replay --refreeze` for "

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import AlterNotPossible, LedgerBusy, TargetTableTaken
+from reliability.core.names import source_of_table
 from reliability.core.state import History, State, replay_refusal
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
@@ -278,7 +279,7 @@ def _look_at(
 
 def _going_with(tx: DatabaseTransaction, old: StateTables) -> str:
     """Return what goes with a state; raise AlterNotPossible if something uses its table."""
-    source = f"table:{COORDINATOR}/{'.'.join(old.state.target)}"  # as TableSpout.source
+    source = source_of_table(COORDINATOR, old.state.target)
     readers = tx.all("topologies_that_read_table", source=source, topology=old.topology)
     users = [*dependents_of(tx, old), *(f"topology {row['topology']}" for row in readers)]
     if users:
