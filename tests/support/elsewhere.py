@@ -19,9 +19,9 @@ def counted(batch: Any) -> dict[str, Any]:
     def address_elsewhere(spark: Any, address: Any) -> Any:
         sent = address_here(spark, address)
         assert isinstance(sent.ask, SentKeywords)
-        assert sent.ask.told is not None
-        told = replace(sent.ask.told, path="/nonexistent/addresses")
-        return replace(sent, ask=replace(sent.ask, told=told))
+        assert sent.ask.in_file is not None
+        moved = replace(sent.ask.in_file, path="/nonexistent/addresses")
+        return replace(sent, ask=replace(sent.ask, in_file=moved))
 
     own.task_address = address_elsewhere
     return {"elsewhere": batch}
