@@ -77,13 +77,17 @@ class StateChange:
         return None
 
     def statements(self) -> list[Composable]:
-        """Return the statements that change the tables, if there is no obstacle."""
+        """Return the statements that change the tables, if there is no obstacle.
+
+        Who verifies holds the contributions before the target is read: in the other order, both
+        would wait for each other.
+        """
         contributions = self.old.contribution_columns(), self.new.contribution_columns()
         contribution = alter_table(self.new.contribution, *contributions)
         if self.new.is_view:
             return [*contribution, self.new.create_view()]
         targets = self.old.target_columns(), self.new.target_columns()
-        return [*alter_table(self.new.target, *targets), *contribution]
+        return [*contribution, *alter_table(self.new.target, *targets)]
 
     def dropped_values(self) -> list[str]:
         return [name for name in self.old.state.values if name not in self.new.state.values]

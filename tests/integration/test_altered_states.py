@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from reliability.core.errors import (
     StateDefinitionChanged,
 )
 from reliability.core.graph import THE_STEP
+from reliability.ledger.connection import LedgerConnection
 from reliability.spark import driver
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
@@ -39,10 +41,12 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter, lacking_values, plan_alteration
+from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.lifecycle import count_rows
 from tests.simulation.contents import BEST
 from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import pipeline_of
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
@@ -440,6 +444,28 @@ def test_a_driver_with_older_code_than_its_task_stages_nothing(connection, monke
     )
     with pytest.raises(StateDefinitionChanged, match="code is older"):
         driver.process_with(spark, connection, old.topology, grant, THE_STEP)
+
+
+def test_an_alteration_waits_for_who_verifies(connection):
+    """A3, H10: both lock the contributions first; otherwise they would wait for each other."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    code = replace(old.topology, states=[words(SUMS)], process=None)
+
+    def alter_it():
+        with LedgerConnection(connection.dsn, application_name="who alters") as own:
+            alter(own, code, WHY)
+
+    thread = threading.Thread(target=alter_it)
+    with LedgerConnection(connection.dsn).transaction(reads_only=True) as tx:
+        [tables] = declared_tables(tx, "words")
+        tx.run(tables.hold_contributions())
+        thread.start()
+        wait_until_it_waits(connection, "who alters")
+        assert count_rows(tx, tables) > 0
+    thread.join(timeout=30)
+    assert_exact(connection)
+    assert lacking_values(connection, "words")
 
 
 # --- the command line ----------------------------------------------------------------------------
