@@ -94,8 +94,11 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             listed = list(runs or ())  # first: a run that ends meanwhile is still at work
             rows = connection.all("runs_of_dag", dag_id=dag_id, request_lease=lease)
             known = {row["run_id"]: row for row in rows}
-            if runs is None and known:
-                warn(f"Airflow has no DAG {dag_id}; the ledger has {len(known)} runs of it")
+            if runs is None:
+                if known:
+                    what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
+                    warn(f"Airflow has no DAG {dag_id}; {what}")
+                continue
             compared += len(listed)
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
             emit = [row["task_id"] for row in recorded]
@@ -156,7 +159,7 @@ def _show_undone(topology: str, runs: Sequence[RunToResume], *, cleared: bool) -
         say(f"{count} runs {ending}" if count > 1 else f"1 run {ending}")
     for run in runs:
         if run.next_step is not None:
-            say(f"txid {format_txids(run.txids)} needs a new run. Next:")
+            say(f"txid {format_txids(run.txids)} needs {run.needs}. Next:")
             say(f"  {run.next_step}")
 
 

@@ -1105,6 +1105,38 @@ def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_
         assert read("resume-runs", "shop")["runs"] == []
 
 
+def renamed(connection, dag_id):
+    """Let the runs of DAG shop be those of another one."""
+    for table in ("emission", "transaction", "request"):
+        execute(connection, f"UPDATE reliability.{table} SET dag_id = '{dag_id}'")
+
+
+def test_what_another_airflow_runs_is_not_gone_and_is_told_if_it_is_undone(shop):
+    """Each of its runs was called gone; and resume-runs said that no run is left undone."""
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    renamed(shop.connection, "south")
+    with fake_airflow() as airflow:
+        found = say("reconcile")
+        assert found.stdout == "Airflow and the ledger agree about 0 runs\n"
+        assert "Airflow has no DAG south; the ledger has 1 runs of it" in found.stderr
+        assert read("resume-runs", "shop")["runs"] == []
+        execute(shop.connection, SILENT)
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        assert "txid 3 needs the Airflow that has DAG south. Next:\n  reliability resume-" in said
+        assert airflow.cleared == []
+
+
+def test_what_a_dag_had_left_undone_before_it_was_renamed_gets_a_run_of_the_new_one(shop):
+    """E2: it blocked, and resume-runs said that no run is left undone."""
+    [txid] = shop.deliver(made(4), run="old")
+    execute(shop.connection, f"UPDATE reliability.request SET dag_id = 'a' WHERE txid = {txid}")
+    execute(shop.connection, SILENT)
+    with fake_airflow(runs=[("run 1", "success")]):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+    assert (left["dag_id"], left["txids"]) == ("shop", [txid])
+
+
 def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfill():
     march = month(2026, 3)
     row = {"txid": 7, "interval_start": march.start, "interval_end": march.end}

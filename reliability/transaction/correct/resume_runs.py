@@ -60,7 +60,8 @@ class RunToResume:
         None for a run that is cleared already and needs a slot
     :param because: why, for a person
     :param next_step: what a person has to do, if nothing can be cleared because Airflow no longer
-        has the run
+        has the run, or never had its DAG
+    :param needs: what it lacks then
     """
 
     dag_id: str
@@ -70,6 +71,7 @@ class RunToResume:
     tasks: tuple[Task, ...] | None
     because: str
     next_step: str | None = None
+    needs: str = "a new run"
 
     @property
     def clears(self) -> str:
@@ -88,6 +90,8 @@ def runs_to_resume(
     """Yield what is undone, oldest run first; a txid that several runs want only once."""
     asked: set[int] = set()
     lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
+    unknown: list[tuple[str, Row]] = []  # runs of DAGs that this Airflow does not have
+    dag_here = ""
     for dag in connection.all("dags_of_topology", topology=topology):
         dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
@@ -99,7 +103,10 @@ def runs_to_resume(
             continue
         runs_of_dag = api.runs(dag_id)
         if runs_of_dag is None:
+            with connection.transaction(reads_only=True) as tx:
+                unknown += [(dag_id, row) for row in undone_of_dag(tx, topology, dag_id)]
             continue
+        dag_here = dag_id
         runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
             known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
@@ -113,6 +120,21 @@ def runs_to_resume(
             if of_run is not None:
                 asked.update(of_run["open"])  # it works on these
         lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
+    for dag_id, row in unknown:
+        if dag_here:  # the DAG was renamed: a run of the other one takes its txids up
+            lost |= {txid: (dag_here, row["run_id"]) for txid in row["undone"]}
+        elif txids := tuple(txid for txid in row["undone"] if txid not in asked):
+            asked.update(txids)
+            yield RunToResume(
+                dag_id=dag_id,
+                run_id=row["run_id"],
+                interval=None,
+                txids=txids,
+                tasks=None,
+                because=f"{api.url} has no DAG {dag_id}",
+                next_step=f"reliability resume-runs {topology} --airflow ADDRESS",
+                needs=f"the Airflow that has DAG {dag_id}",
+            )
     without_run = sorted(lost.keys() - asked)
     for row in connection.all("emitted_txids", topology=topology, txids=without_run):
         if not row["has_committed"]:
