@@ -35,20 +35,22 @@ def housekeeping_dag(
     *,
     alerts: Sequence[Channel] = (),
     lag_over: timedelta | None = timedelta(hours=1),
+    dag_id: str = "reliability_housekeeping",
     ledger_conn_id: str | None = None,
     database_conn_ids: Mapping[str, str] | None = None,
 ) -> DAG:
-    """Make the DAG `reliability_housekeeping`.
+    """Make the DAG that keeps house in a ledger.
 
     :param alerts: whom to tell when something begins that a person should act on, and when it is
         over: notifiers of airflow.sdk or of a provider, whose templates have `alert`, or functions
         of a `reliability.core.alert.Alert`
     :param lag_over: tell when an interval has lacked a commit for longer; None for never
+    :param dag_id: one for each ledger
     :param ledger_conn_id: as for topology_dag
     :param database_conn_ids: as for topology_dag, of all topologies of the ledger
     """
     with DAG(
-        dag_id="reliability_housekeeping",
+        dag_id=dag_id,
         schedule=timedelta(minutes=1),
         start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
         catchup=False,
@@ -81,17 +83,18 @@ def housekeeping_dag(
 def verification_dag(
     every: timedelta = timedelta(days=1),
     *,
+    dag_id: str = "reliability_verification",
     ledger_conn_id: str | None = None,
     database_conn_ids: Mapping[str, str] | None = None,
 ) -> DAG:
-    """Make the DAG `reliability_verification`.
+    """Make the DAG that verifies a ledger's tables.
 
     It compares every row of every table with its contributions, which may take long; so it is not
-    a task of the housekeeping, which tells what it has found. Connections are those of
-    `housekeeping_dag`.
+    a task of the housekeeping, which tells what it has found. The other parameters are
+    those of `housekeeping_dag`.
     """
     with DAG(
-        dag_id="reliability_verification",
+        dag_id=dag_id,
         schedule=every,
         start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
         catchup=False,

@@ -326,6 +326,18 @@ def test_every_task_of_a_dag_knows_its_connections(airflow_home):
     assert {cast(Any, task).conn_ids.ledger for task in own.tasks} == {"kept"}
 
 
+def test_each_ledger_of_an_airflow_has_a_housekeeping_of_its_own(airflow_home):
+    """Both had the same id, and Airflow keeps one DAG of an id."""
+    from reliability_airflow import housekeeping_dag, verification_dag
+
+    made = [
+        make(dag_id=f"{ledger}_{make.__name__}", ledger_conn_id=ledger)
+        for make in (housekeeping_dag, verification_dag)
+        for ledger in ("north", "south")
+    ]
+    assert len({dag.dag_id for dag in made}) == 4
+
+
 def test_a_wait_is_timed_as_a_whole(airflow_home):
     """E2: each look ends a deferral of Airflow's, and its timeout with it."""
     from reliability_airflow.waiting import WaitingOperator
