@@ -11,8 +11,9 @@ be of a turn that had processed its events before the task left. The turn of the
 the first, so it has processed the task's event, or a turn between them has.
 
 Two things can hide an event from this, and Airflow tells of neither. A process may end long after
-its task has deferred: so the count begins some seconds later, with remote logs more. Of several
-schedulers, Airflow tells the newest heartbeat only: a slow one is not seen beside a quick one.
+its task has deferred: so the count begins some seconds later, with remote logs or pods more. Of
+several schedulers, Airflow tells the newest heartbeat only: a slow one is not seen beside a quick
+one.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def _seconds_to_end() -> float:
     from airflow.configuration import conf
 
     is_uploaded = conf.getboolean("logging", "remote_logging", fallback=False)
-    return UPLOAD_SECONDS if is_uploaded else END_SECONDS
+    is_pod = "Kubernetes" in conf.get("core", "executor", fallback="")
+    return UPLOAD_SECONDS if is_uploaded or is_pod else END_SECONDS
 
 
 def health_urls() -> list[str]:

@@ -60,6 +60,24 @@ def test_a_trigger_does_not_fire_beside_a_scheduler_that_stands_still(heartbeats
         fire(seconds=0.1)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "seconds"),
+    [
+        ("AIRFLOW__CORE__EXECUTOR", "LocalExecutor", 2),
+        ("AIRFLOW__CORE__EXECUTOR", "LocalExecutor,KubernetesExecutor", 15),
+        ("AIRFLOW__LOGGING__REMOTE_LOGGING", "True", 15),
+    ],
+)
+def test_a_process_that_ends_late_is_given_time(
+    airflow_home, monkeypatch, variable, value, seconds
+):
+    """R5: a pod ends after its task has deferred, as does one that still uploads its log."""
+    from reliability_airflow import executor_events
+
+    monkeypatch.setenv(variable, value)
+    assert executor_events._seconds_to_end() == seconds
+
+
 def test_a_trigger_fires_in_the_end_if_airflow_tells_no_heartbeat(heartbeats, monkeypatch):
     from reliability_airflow import executor_events
 
