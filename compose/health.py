@@ -7,6 +7,10 @@ the airflow command for that, as its own check does, costs seconds of a core eac
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import socket
+import subprocess
 import sys
 import urllib.request
 from typing import Any
@@ -23,7 +27,19 @@ def is_healthy(service: str) -> bool:
         return bool(_get(SPARK)["status"] == "ALIVE")
     if service == "spark-worker":
         return bool(_get(SPARK)["aliveworkers"] > 0)
+    if service == "celery-worker":
+        return _answers()
     return bool(_get(AIRFLOW)[service]["status"] == "healthy")
+
+
+def _answers() -> bool:
+    """Say whether this container's Celery worker answers through the broker."""
+    from celery import Celery
+
+    command = shlex.split(os.environ["AIRFLOW__CELERY__BROKER_URL_CMD"])
+    broker = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    name = f"celery@{socket.gethostname()}"
+    return bool(Celery(broker=broker).control.ping([name], timeout=3))
 
 
 def _get(url: str) -> Any:

@@ -24,6 +24,7 @@ FILES = (
     "pg_service",
     "pgpass",
     "postgres.env",
+    "redis_conf",
 )
 #: What Postgres has made its roles with, and what Airflow has encrypted with.
 STORED = ("postgres.env", "fernet_key")
@@ -85,6 +86,7 @@ def _contents(password: Mapping[str, str]) -> Mapping[str, str]:
             f"postgresql+psycopg2://airflow:{password['airflow']}@postgres:5432/airflow"
         ),
         "airflow_passwords": json.dumps({"admin": secrets.token_urlsafe(18)}) + "\n",
+        "redis_conf": f"requirepass {secrets.token_urlsafe(24)}\n",
         "api_secret_key": secrets.token_urlsafe(48),
         "jwt_secret": secrets.token_urlsafe(48),
         # What cryptography's Fernet calls a key.
