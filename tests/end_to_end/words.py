@@ -22,10 +22,10 @@ A_DAY = "{data_interval_start:%Y-%m-%d}"
 DAYS = {
     (1, 1): (
         *("cleared", "dry_run", "traced", "outage", "late", "outage_long", "late_long"),
-        *("without_api", "before_api"),
+        *("without_api", "before_api", "crowd", "celery"),
     ),
     (1, 2): ("held", "placed", "chosen", "twice", "told", "backlog"),
-    (1, 3): ("paged",),
+    (1, 3): ("paged", "doubled"),
     (10, 11): ("early",),
     (31, 31): ("ordered",),  # those before are backfilled
 }
