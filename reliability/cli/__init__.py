@@ -26,6 +26,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "airflow",
     "alter",
     "adopt",
+    "erase",
     "maintenance",
     "engine",
     "doctor",

@@ -115,6 +115,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
                 for row in or_nothing(partial(states_in, database))
             ],
             "alterations": connection.all("alterations", topology=topology),
+            "erasures": connection.all("erasures", topology=topology),
             "lacking": or_nothing(partial(lacking_values, connection, topology)),
         }
 
@@ -163,6 +164,17 @@ def _describe_for_people(details: dict[str, Any]) -> Iterator[Part]:
                 *row["differences"],
             )
             for row in details["alterations"]
+        ],
+    )
+    yield from entries(
+        "erasures (UTC)",
+        [
+            (
+                f"{format_value(row['erased_at'])}  {len(row['keys']):,} new keys, by "
+                f"{row['erased_by']}: {row['reason']}",
+                *(f"{key['column']} {key['hash']}" for key in row["keys"]),
+            )
+            for row in details["erasures"]
         ],
     )
     yield from entries(

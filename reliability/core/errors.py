@@ -149,6 +149,10 @@ class AdoptNotPossible(
     """A state cannot adopt the rows of a table."""
 
 
+class EraseNotPossible(Terminal, remedy="nothing was changed."):
+    """A person's rows cannot be erased exactly."""
+
+
 class TargetTableTaken(
     Terminal,
     remedy="give the state another name or table; a table belongs to one state of one topology.",

@@ -75,6 +75,7 @@ from reliability.transaction.process.attempt_messages import (
     end_attempt,
     read_batch_meta,
     read_corrections,
+    read_erased,
     read_set_aside,
     start_step,
     store_quarantined,
@@ -204,7 +205,10 @@ class _StepRun:
             mark_of(name): read_set_aside(self._place_of(name)[0], self.grant, name)
             for name in step.reads
         }
-        processed = call_process(self.spark, self.topology, step, inputs, meta.emitted.count)
+        erased = read_erased(ledger, self.topology)
+        processed = call_process(
+            self.spark, self.topology, step, inputs, meta.emitted.count, erased
+        )
         if quarantined := processed.quarantined:
             if batch is not None:
                 identity_of = self.topology.spout.identity_of

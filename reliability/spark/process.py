@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.definitions import Topology
+from reliability.core.erasure import NOBODY, ErasedKeys
 from reliability.core.graph import Step
 from reliability.core.set_aside import QUARANTINE, QuarantinedRow, SetAside
 from reliability.spark.frames.accounting import hide_accounting
@@ -16,6 +17,7 @@ from reliability.spark.frames.set_aside_rows import (
     Noted,
     evaluate,
     noting,
+    set_erased_aside,
     set_malformed_aside,
     set_unstorable_aside,
     used_calls,
@@ -66,11 +68,13 @@ def call_process(
     step: Step,
     inputs: Sequence[DataFrame],
     emitted: int,
+    erased: ErasedKeys = NOBODY,
 ) -> Processed:
     """Call the process function once; its input hides the accounting, which its frames still have.
 
     :param inputs: with `_x` and `_n`
     :param emitted: how many rows the batch has
+    :param erased: whose rows no state gets, nor the quarantine
     """
     states = [state for state in topology.states if state.name in step.feeds]
     with noting() as calls:
@@ -79,6 +83,7 @@ def call_process(
         pin_settings(spark)  # the function may have changed some
         frames = accounted_frames(returned, states)
         frames = {name: in_session(frame, spark) for name, frame in frames.items()}
+        frames = {s.name: set_erased_aside(frames[s.name], s, erased) for s in states}
         if topology.malformed == QUARANTINE:
             frames = {s.name: set_unstorable_aside(frames[s.name], s) for s in states}
     calls = [replace(call, rows=in_session(call.rows, spark)) for call in calls]
@@ -88,7 +93,7 @@ def call_process(
     calls = [
         replace(call, rows=rows) for call, rows in zip(calls, once[len(frames) :], strict=True)
     ]
-    set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted))
+    set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted), erased)
     return Processed(
         frames=frames,
         set_aside=set_aside,

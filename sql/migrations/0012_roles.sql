@@ -105,7 +105,8 @@ lacking AS (
      CROSS JOIN unnest(string_to_array(f.rights, ', ')) WITH ORDINALITY AS w(right_name, right_place)
       JOIN roles r ON r.kind = ANY (f.kinds::text[])
      WHERE (p_all OR t.relowner = o.id)
-       AND NOT (r.kind = 'reader' AND t.relname IN ('quarantined_row', 'quarantine', 'correction'))
+       AND NOT (r.kind = 'reader' AND t.relname IN (
+           'quarantined_row', 'quarantine', 'correction', 'erased_key'))
        AND NOT coalesce(CASE WHEN f.columns IS NULL
                              THEN has_table_privilege(r.id, t.oid, right_name)
                              ELSE has_any_column_privilege(r.id, t.oid, right_name) END, false)

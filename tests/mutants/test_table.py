@@ -15,7 +15,7 @@ RULES = [
     *(f"E{n}" for n in range(1, 10)),
     *(f"A{n}" for n in range(1, 10)),
     *(f"C{n}" for n in range(1, 13)),
-    *(f"H{n}" for n in range(1, 12)),
+    *(f"H{n}" for n in range(1, 13)),
     *(f"S{n}" for n in range(1, 9)),
     *("V1", "V2", "V3", "V5", "V6", "V7", "V8", "V9"),
     *("K1", "K2"),

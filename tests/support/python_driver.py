@@ -10,10 +10,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliability import FileSpout, MemorySpout, TableSpout, Topology
+from reliability import FileSpout, MemorySpout, State, TableSpout, Topology
 from reliability.core.attempt import Grant
+from reliability.core.erasure import ERASED, ErasedKeys, column_in_spark
 from reliability.core.errors import ReliabilityError
+from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP, Step
+from reliability.core.set_aside import Kind, SetAside
 from reliability.core.spout import BatchMeta, SourceItem, Spout, only
 from reliability.deployment.address import address_of, executor_address
 from reliability.deployment.fingerprint import CodeFingerprint
@@ -32,6 +35,7 @@ from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     end_attempt,
     read_batch_meta,
+    read_erased,
     start_step,
     verify_source,
 )
@@ -86,6 +90,7 @@ def _process_and_stage(
     verify_source(connection, grant, topology.spout, meta)
     processed = step.process(rows_of(topology.spout, meta))
     states = [state for state in topology.states if state.name in step.feeds]
+    erased = read_erased(connection, topology)
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
         for state in states:
             own = databases.connection_of(state.database)
@@ -94,11 +99,27 @@ def _process_and_stage(
             tables = open_table(
                 own, stored, grant, meta.emitted.count, for_executors=executors is not None
             )
-            count, rows = tasks.get(state.name, 1), processed[state.name]
+            count = tasks.get(state.name, 1)
+            rows, aside = _without_erased(processed[state.name], state, erased)
             task = stage_task(own, tables, grant, executors)
             for part in range(count):
                 task.stage(part, iter([reduced(tables, grant, rows[part::count])]))
-            declare_partitions(own, grant, state.name, count)
+            declare_partitions(own, grant, state.name, count, aside)
+
+
+def _without_erased(
+    rows: Rows, state: State, erased: ErasedKeys
+) -> tuple[list[Row], list[SetAside]]:
+    """Drop the rows of erased persons, as Spark does by the same hashes."""
+    columns = {name: column_in_spark(state, name) for name in erased.columns_of(state)}
+    kept: list[Row] = []
+    dropped = Fold()
+    for row in rows:
+        if any(erased.has(name, row[column]) for name, column in columns.items()):
+            dropped += Fold(row["_x"], 1)
+        else:
+            kept.append(row)
+    return kept, [SetAside(Kind.DROPPED, ERASED, dropped)] if dropped.count else []
 
 
 def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:

@@ -13,10 +13,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count as counter
-from operator import itemgetter
+from operator import itemgetter, or_
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
+from reliability.core.erasure import ERASED, NOBODY, ErasedKeys, column_in_spark
 from reliability.core.errors import NotInProcessFunction, QuarantineFull, SchemaMismatch
 from reliability.core.fold import ACCOUNTING, OWN, Fold
 from reliability.core.set_aside import (
@@ -34,6 +35,7 @@ from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
 from reliability.spark.frames.accounting_columns import FOLD_N, FOLD_X, JSON_OPTIONS
 from reliability.spark.frames.columns import column_called
+from reliability.spark.frames.erased import erased_in_columns, is_erased
 from reliability.spark.frames.jvm import Plan
 from reliability.spark.frames.quarantined import ITEM, ROW, quarantined_rows
 from reliability.spark.frames.storable import unstorable
@@ -131,6 +133,22 @@ def set_unstorable_aside(frame: DataFrame, state: State) -> DataFrame:
     return staying.drop(_REASON)
 
 
+def set_erased_aside(frame: DataFrame, state: State, erased: ErasedKeys) -> DataFrame:
+    """Drop the rows of a state's frame that are an erased person's (H12)."""
+    columns = {name: column_in_spark(state, name) for name in erased.columns_of(state)}
+    leaves = [
+        is_erased(frame, column, name, erased)
+        for name, column in columns.items()
+        if column in frame.columns  # what is missing is told where the frame is staged
+    ]
+    if not leaves:
+        return frame
+    mark = _next_mark()
+    leaving, staying = _parted(frame, reduce(or_, leaves), mark)
+    _calls().append(Noted(mark, Kind.DROPPED, ERASED, leaving))
+    return staying
+
+
 def fan_out(frame: DataFrame, column: str) -> DataFrame:
     """Make a row for each element of an array column, which replaces the array.
 
@@ -188,11 +206,12 @@ def used_calls(
 
 
 def evaluate(
-    calls: Sequence[Noted], most: int
+    calls: Sequence[Noted], most: int, erased: ErasedKeys = NOBODY
 ) -> tuple[dict[str, list[SetAside]], list[QuarantinedRow]]:
     """Count what each call sets aside, and read what goes into the quarantine.
 
     :param most: how many rows may go there; one that several states cannot store counts once
+    :param erased: whose rows do not go there: they are dropped
     :returns: mark -> what is set aside, and the quarantined rows
     :raises QuarantineFull: there are more
     """
@@ -200,16 +219,16 @@ def evaluate(
     rows: list[QuarantinedRow] = []
     for call in calls:
         if call.kind is Kind.QUARANTINED:
-            quarantined = _read(call, most)
+            quarantined, dropped = _read(call, most, erased)
             rows += quarantined
             # a row that several states cannot store has one id in each of their calls
-            if max(len(quarantined), len({row.fold.xor for row in rows})) > most:
+            if max(len(quarantined) + len(dropped), len({row.fold.xor for row in rows})) > most:
                 raise QuarantineFull(
                     f"more than {most} rows are to be quarantined, most recently for "
-                    f"{rows[-1].reason!r}"
+                    f"{rows[-1].reason if rows else ERASED!r}"
                 )
             each = [SetAside(call.kind, row.reason, row.fold) for row in quarantined]
-            set_aside[call.mark] = combined(each)
+            set_aside[call.mark] = combined([*each, *dropped])
     counted = [call for call in calls if call.kind is not Kind.QUARANTINED]
     for call, fold in zip(counted, _folds(counted), strict=True):
         set_aside[call.mark] = [SetAside(call.kind, call.reason, fold)]
@@ -231,7 +250,10 @@ def _folds(calls: Sequence[Noted]) -> list[Fold]:
     return [Fold(row["_x"] or 0, row["_n"] or 0) for row in sorted(rows, key=itemgetter("p"))]
 
 
-def _read(call: Noted, most: int) -> list[QuarantinedRow]:
+def _read(
+    call: Noted, most: int, erased: ErasedKeys
+) -> tuple[list[QuarantinedRow], list[SetAside]]:
+    """Return the rows for the quarantine, and those that are dropped because they are erased."""
     reason = F.lit(call.reason) if call.reason else F.col(_REASON)
     ours = (*ACCOUNTING, ITEM, ROW, _REASON)
     columns = [F.col(quoted(name)) for name in call.rows.columns if name not in ours]
@@ -242,19 +264,19 @@ def _read(call: Noted, most: int) -> list[QuarantinedRow]:
         F.col(ROW).alias("row"),
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
         (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
+        erased_in_columns(call.rows, erased).alias("is_erased"),
         *ACCOUNTING,
     ).take(most + 1)
-    return [
-        QuarantinedRow(
-            reason=row["reason"],
-            contents=row["contents"],
-            fold=Fold(row["_x"] or 0, 1 if row["_n"] is None else row["_n"]),
-            item=row["item"],
-            row=row["row"],
-            is_cut=row["is_cut"],
-        )
-        for row in rows
-    ]
+    kept: list[QuarantinedRow] = []
+    dropped: list[SetAside] = []
+    for row in rows:
+        fold = Fold(row["_x"] or 0, 1 if row["_n"] is None else row["_n"])
+        if row["is_erased"]:
+            dropped.append(SetAside(Kind.DROPPED, ERASED, fold))
+            continue
+        told = {name: row[name] for name in ("reason", "contents", "item", "row", "is_cut")}
+        kept.append(QuarantinedRow(fold=fold, **told))
+    return kept, dropped
 
 
 def left_before(frame: DataFrame, calls: Sequence[Noted]) -> list[DataFrame]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.definitions import Topology
+from reliability.core.erasure import ErasedKeys
 from reliability.core.errors import (
     AttemptFenced,
     LedgerCorruption,
@@ -107,6 +108,11 @@ def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> lis
 def read_corrections(connection: LedgerConnection, grant: Grant) -> list[Correction]:
     """Return the rows of the attempt's batch that a person has corrected (V9)."""
     return [Correction(**row) for row in connection.all("corrections_of_attempt", **grant)]
+
+
+def read_erased(connection: LedgerConnection, topology: Topology) -> ErasedKeys:
+    """Return whose rows an attempt leaves out; an erasure fences those that run (H12)."""
+    return ErasedKeys.of(connection.all("erased_keys", topology=topology.name), topology.states)
 
 
 def store_quarantined(

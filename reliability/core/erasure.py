@@ -1,0 +1,227 @@
+"""Erased persons: which rows are theirs, and how they are known again without the key (H12).
+
+A person is a value of a column, such as customer 17. The ledger keeps a salted hash of its text.
+Rows of later attempts are compared with the hashes, so the text must be the same in Spark, Postgres
+and JSON: only integers, texts and uuids have one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from reliability.core.aggregators import Append, Avg, Count, Sum
+from reliability.core.errors import EraseNotPossible
+from reliability.core.state import State
+from reliability.core.texts import parse_exact
+from reliability.core.types import base_type
+
+#: why a row is set aside
+ERASED = "erased"
+INTEGERS = ("smallint", "integer", "bigint")
+_TEXTS = ("text", "character varying")
+_BIGINTS = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A value of a column: rows that have it are erased.
+
+    :param value: as `person_of` writes it
+    :param is_uuid: notations of one uuid are one person
+    """
+
+    column: str
+    value: str = field(repr=False)  # for no log
+    is_uuid: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return what is compared and hashed."""
+        return comparable(self.value, is_uuid=self.is_uuid)
+
+    def hashed(self, salt: str) -> str:
+        return hash_of(salt, self.text)
+
+    def is_in(self, values: object) -> bool:
+        """Say whether a JSON object has the value in this column, written in whatever case."""
+        return isinstance(values, dict) and any(
+            name.lower() == self.column.lower()
+            and _text_of(value, is_uuid=self.is_uuid) == self.text
+            for name, value in values.items()
+        )
+
+    def is_in_contents(self, contents: str, *, is_cut: bool) -> bool | None:
+        """Say whether a quarantined row is this person's; None if nobody can say.
+
+        That is if the row does not show the column, but has the value in another one, such as a
+        malformed record; or if it was cut before the column.
+
+        >>> ann = Person("name", "ann")
+        >>> whole = ('{"name":"ann"}', '{"name":"bob"}', '{"_record":"ann,1"}')
+        >>> [ann.is_in_contents(contents, is_cut=False) for contents in whole]
+        [True, False, None]
+        >>> cut = ('{"name":"ann","x":"', '{"name":"bob","x":"', '{"x":"')
+        >>> [ann.is_in_contents(contents, is_cut=True) for contents in cut]
+        [True, False, None]
+        """
+        values = _beginning(contents) if is_cut else parse_exact(contents)
+        if self.is_in(values):
+            return True
+        named = {name.lower() for name, value in values.items() if value is not None}
+        if self.column.lower() in named:
+            return False
+        word = rf"(?<!\w){re.escape(self.text)}(?!\w)"
+        text = comparable(contents, is_uuid=self.is_uuid)
+        return None if is_cut or re.search(word, text, re.IGNORECASE) else False
+
+
+def _text_of(value: object, *, is_uuid: bool) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        return None
+    return comparable(str(value), is_uuid=is_uuid)
+
+
+def _beginning(contents: str) -> dict[str, object]:
+    """Read the columns that a cut JSON object has whole."""
+    values, decoder = dict[str, object](), json.JSONDecoder(parse_float=Decimal)
+    place = 1
+    try:
+        while contents[place : place + 1] == '"':
+            name, place = decoder.raw_decode(contents, place)
+            value, place = decoder.raw_decode(contents, place + 1)
+            if contents[place : place + 1] != ",":  # a number may be cut
+                break
+            values[name] = value
+            place += 1
+    except ValueError:
+        pass
+    return values
+
+
+def comparable(text: str, *, is_uuid: bool) -> str:
+    """Return what is the same for all notations of one value.
+
+    >>> comparable("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}", is_uuid=True)
+    'a0eebc999c0b4ef8bb6d6bb9bd380a11'
+    """
+    return re.sub("[-{}]", "", text).lower() if is_uuid else text
+
+
+def hash_of(salt: str, text: str) -> str:
+    """Return the hash that the ledger keeps; Spark computes the same."""
+    return hashlib.sha256(f"{salt}{text}".encode()).hexdigest()
+
+
+# --- which rows of a state -----------------------------------------------------------------------
+
+
+def type_of_person(state: State, column: str) -> str | None:
+    """Return the type of the column if each row of a state is of one person by it, otherwise None.
+
+    That is a column of the key, and of appended rows any.
+    """
+    if column in state.key:
+        return base_of(state.key[column])
+    value = state.values.get(column)
+    return base_of(value.type) if isinstance(value, Append) else None
+
+
+def base_of(type_: str) -> str:
+    base, is_array = base_type(type_)
+    return f"{base}[]" if is_array else base
+
+
+def shows_person(state: State, column: str) -> bool:
+    """Say whether a row shows the value of one of several rows in the column.
+
+    What the others have added cannot be told from what this person's has.
+    """
+    value = state.values.get(column)
+    return value is not None and not isinstance(value, Append | Avg | Count | Sum)
+
+
+def column_in_spark(state: State, column: str) -> str:
+    """Return the name of the column in the frame for the state."""
+    value = state.values.get(column)
+    return value.column if isinstance(value, Append) else column
+
+
+def person_of(states: Iterable[State], column: str, value: str) -> Person:
+    """Return a person whose value a user has written, as their states write it.
+
+    :raises EraseNotPossible: the column has a type whose values have several notations; or the
+        value is none of its type
+
+    >>> from reliability import Count
+    >>> days = State("days", key={"customer": "bigint"}, values={"n": Count()})
+    >>> person_of([days], "customer", "017").value
+    '17'
+    """
+    types = {type_ for state in states if (type_ := type_of_person(state, column))}
+    wrong = types - {*INTEGERS, *_TEXTS, "uuid"}
+    if wrong or ("uuid" in types and len(types) > 1):
+        raise EraseNotPossible(
+            f"column {column} is {' and '.join(sorted(types))}, and only an integer, a text or a "
+            "uuid tells a person",
+            remedy="name another column that tells the person.",
+        )
+    try:
+        if "uuid" in types:
+            return Person(column, str(uuid.UUID(value)), is_uuid=True)
+        if not types.isdisjoint(INTEGERS):
+            number = int(value)
+            if number not in _BIGINTS:
+                raise ValueError
+            value = str(number)
+    except ValueError:
+        raise EraseNotPossible(
+            f"a value for {column} is no {' or '.join(sorted(types))}",
+            remedy="write it as the table shows it.",
+        ) from None
+    if not value:
+        raise EraseNotPossible(f"the value for {column} is empty", remedy="write a value.")
+    return Person(column, value)
+
+
+# --- what an attempt leaves out ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedKeys:
+    """The hashes of a topology's erased persons.
+
+    :param hashes: column -> salt -> hashes
+    :param uuids: the columns that are a uuid in a state
+    """
+
+    hashes: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    uuids: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, str]], states: Sequence[State]) -> ErasedKeys:
+        hashes: dict[str, dict[str, frozenset[str]]] = {}
+        for row in rows:
+            of_column = hashes.setdefault(row["column_name"], {})
+            of_column[row["salt"]] = of_column.get(row["salt"], frozenset()) | {row["key_hash"]}
+        uuids = {c for c in hashes for s in states if type_of_person(s, c) == "uuid"}
+        return cls(hashes, frozenset(uuids))
+
+    def columns_of(self, state: State) -> list[str]:
+        """Return the columns by which rows of a state are left out."""
+        return [column for column in self.hashes if type_of_person(state, column)]
+
+    def has(self, column: str, value: object) -> bool:
+        """Say whether a value of a column is an erased person; Spark decides the same."""
+        text = _text_of(value, is_uuid=column in self.uuids)
+        return text is not None and any(
+            hash_of(salt, text) in hashes for salt, hashes in self.hashes[column].items()
+        )
+
+
+NOBODY = ErasedKeys()

@@ -1,0 +1,486 @@
+"""H12 on the real ledger: a person's rows go from every place, stay gone, and the rest is exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from reliability import (
+    Append,
+    Count,
+    FileSpout,
+    First,
+    History,
+    Latest,
+    Max,
+    OpaqueState,
+    State,
+    Sum,
+    Topology,
+    TransactionalState,
+    Upsert,
+    in_range,
+    quarantine,
+)
+from reliability.core.errors import AttemptFenced, EraseNotPossible
+from reliability.deployment.lazy import pa
+from reliability.transaction.correct.erase import erase, persons_where
+from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.explain import explain
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.maintain.compaction import compact
+from tests.replay.shop import BY, Shop
+from tests.support.command_line import read, say
+from tests.support.doomed import doomed
+from tests.support.fix_pipeline import month, write_parquet
+from tests.support.fix_postgres import execute, rows
+
+MONEY = "numeric(14,2)"
+TOTALS = {"n": Count(), "total": Sum("price", MONEY)}
+
+
+def kinds(_="", **options):
+    """One state for each way in which rows are kept; the last two tell no customers apart."""
+    return [
+        State("sums", key={"customer": "bigint", "word": "text"}, values=TOTALS, **options),
+        State(
+            "recomputed",
+            key={"customer": "bigint"},
+            values={
+                "n": Count(),
+                "highest": Max("price", MONEY),
+                "opened": First("price", by=BY, type=MONEY),
+                "word": Upsert("word", by=BY, type="text"),
+            },
+        ),
+        State("log", values={"who": Append("customer"), "price": Append("price", MONEY)}),
+        State(
+            "lines",
+            key={"word": "text"},
+            values={"customer": Append("customer", "integer"), "price": Append("price", MONEY)},
+        ),
+        State(
+            "viewed",
+            key={"customer": "bigint"},
+            values={"price": Append("price", MONEY)},
+            as_view=True,
+        ),
+        State("days", key={"day": "date"}, values=TOTALS),
+        State("whole", values=TOTALS),
+    ]
+
+
+TELLS = {"sums": 0, "recomputed": 0, "log": 0, "lines": 1, "viewed": 0}  # in which column
+
+
+def batch(seed):
+    return [
+        {
+            "customer": (17, 3, 170, 4)[(seed + n) % 4],
+            "word": "abc"[n % 3],
+            "price": Decimal(seed * 10 + n) / 4,
+            "day": date(2026, 1, 1 + (seed + n) % 3),
+        }
+        for n in range(9)
+    ]
+
+
+def shown(shop):
+    """Return every table as a reader sees it."""
+    return {
+        state.name: sorted(
+            rows(
+                shop.connection,
+                f"SELECT {', '.join((*state.key, *state.values))} FROM {state.target[1]}",
+            ),
+            key=repr,
+        )
+        for state in shop.topology.states
+    }
+
+
+def without_ann(tables):
+    return {
+        name: [row for row in found if name not in TELLS or row[TELLS[name]] != 17]
+        for name, found in tables.items()
+    }
+
+
+def is_exact(shop):
+    return all(state.is_exact is not False for state in verify(shop.connection, shop.name))
+
+
+def stored(shop):
+    """Return how many rows of the customer are in any table of the schemas with rows."""
+    found = 0
+    for state in shop.topology.states:
+        if state.name in TELLS:
+            tables = (f"public.{state.target[1]}", f'reliability_contribution."shop__{state.name}"')
+            for table in tables:
+                column = "who" if state.name == "log" else "customer"
+                [(n,)] = rows(shop.connection, f"SELECT count(*) FROM {table} WHERE {column} = 17")
+                found += n
+    return found
+
+
+@pytest.fixture
+def shop(connection):
+    """A topology in which three batches have committed, one of them twice."""
+    found = Shop(connection, kinds=kinds)
+    found.commit(batch(1), batch(2), batch(3))
+    found.replay(2)
+    return found
+
+
+def erased(shop, keys=(), **options):
+    """Erase customer 17, or others; a table calls the column `who`."""
+    columns = {name for state in shop.topology.states for name in (*state.key, *state.values)}
+    keys = keys or [(name, "17") for name in ("customer", "who") if name in columns]
+    return erase(shop.connection, shop.name, keys, reason="request 4711", **options)
+
+
+def test_rows_go_from_every_kind_of_state_and_stay_gone(connection, shop):
+    """H12: whatever is done next is exact, with the others' rows as they were."""
+    before = shown(shop)
+    done = erased(shop)
+    after = shown(shop)
+    assert after == without_ann(before)
+    assert stored(shop) == 0
+    assert is_exact(shop)
+    known = "sink = 'sums' AND contribution_digest IS NOT NULL"  # it is of the person's rows too
+    assert rows(connection, f"SELECT count(*) FROM reliability.sink WHERE {known}") == [(0,)]
+    gone = {one.state: one.rows for one in done.states}
+    assert gone == {name: len(before[name]) - len(after[name]) for name in TELLS}
+    assert done.totals == ("days", "whole")
+    for txid in (1, 3, 2):
+        assert all(difference.is_nothing for difference in shop.replay(txid)), txid
+        assert shown(shop) == after
+        assert is_exact(shop)
+    [(counted,)] = rows(
+        connection,
+        "SELECT sum(count)::int FROM reliability.set_aside WHERE (kind, reason, sink, txid)"
+        " = ('DROPPED', 'erased', 'sums', 2)",
+    )
+    assert counted == sum(row["customer"] == 17 for row in batch(2))
+    roll_back(connection, "shop", 1, "too far")
+    assert is_exact(shop)
+    release(connection, "shop")
+    shop.do_again(2, 3)
+    assert shown(shop) == after
+    shop.commit(batch(4))  # a new txid leaves them out, too
+    assert stored(shop) == 0
+    assert is_exact(shop)
+    assert explain(connection, "shop", "recomputed", {"customer": "17"}).contributions == ()
+
+
+def test_another_result_replaces_what_is_left(connection, shop):
+    """H12: a replay with corrected code counts for the others as ever."""
+    erased(shop)
+    wrong = [{**row, "price": Decimal("-7.25")} for row in batch(2)]
+    shop.correct(2, wrong)
+    fresh = Shop(connection, kinds=lambda _: [_renamed(s) for s in kinds()], name="fresh")
+    fresh.commit(batch(1), wrong, batch(3))
+    expected = {name.removeprefix("fresh_"): found for name, found in shown(fresh).items()}
+    assert shown(shop) == without_ann(expected)
+    assert is_exact(shop)
+
+
+def _renamed(state):
+    return replace(state, name=f"fresh_{state.name}")
+
+
+@pytest.mark.parametrize("compacts_first", [True, False])
+def test_folded_history_is_erased_too(connection, compacts_first):
+    """H12: compaction folds a key's rows to one, which is the person's."""
+    shop = Shop(connection, kinds=lambda _: kinds(keep=History(txids=1))[:1])
+    shop.commit(batch(1), batch(2), batch(3))
+    before = shown(shop)
+    for step in (compact, lambda *_: erased(shop))[:: 1 if compacts_first else -1]:
+        step(connection, "shop")
+        assert is_exact(shop)
+    assert shown(shop) == without_ann(before)
+    assert all(difference.is_nothing for difference in shop.replay(3))
+    roll_back(connection, "shop", 2, "too far")
+    assert is_exact(shop)
+    release(connection, "shop")
+    shop.do_again(3)
+    assert shown(shop) == without_ann(before)
+    execute(connection, "UPDATE public.sums SET total = total + 1")
+    repair(connection, "shop", "by hand")
+    assert shown(shop) == without_ann(before)
+
+
+@pytest.mark.parametrize("kind", [OpaqueState, TransactionalState])
+def test_states_without_history(connection, kind):
+    """H12: the last txid can still be replaced, or taken out, without the person."""
+    shop = Shop(
+        connection, kinds=lambda _: [kind("sums", key={"customer": "bigint"}, values=TOTALS)]
+    )
+    shop.commit(batch(1), batch(2))
+    before = shown(shop)
+    erased(shop)
+    after = shown(shop)
+    assert after == without_ann(before)
+    if kind is OpaqueState:
+        assert all(difference.is_nothing for difference in shop.replay(2))
+        assert shown(shop) == after
+        roll_back(connection, "shop", 1, "too far")
+        release(connection, "shop")
+        shop.do_again(2)
+    assert shown(shop) == after
+    shop.commit(batch(3))
+    assert stored(shop) == 0
+
+
+def test_who_is_at_work_begins_again_without_the_person(connection, shop):
+    """H12: an attempt that began before has not been told whom to leave out."""
+    shop.deliver(batch(4), batch(5))
+    shop.process(5)
+    grant = shop.begin(4)
+    done = erased(shop)
+    assert done.fenced == 2
+    with pytest.raises(AttemptFenced):
+        shop.write(grant)
+    assert stored(shop) == 0
+    shop.transact(4)
+    shop.transact(5)
+    assert stored(shop) == 0
+    assert is_exact(shop)
+
+
+def test_an_erasure_waits_for_a_commit_and_is_whole(connection, shop):
+    """H12: it takes the topology's lock, and what dies in between has changed nothing."""
+    before = shown(shop)
+    trips = 0
+    while True:
+        other = shop.another_process()
+        with doomed(at=trips) as fate:
+            erased(other)
+        if not fate.has_died:
+            break
+        assert shown(shop) == before
+        assert rows(connection, "SELECT count(*) FROM reliability.erased_key") == [(0,)]
+        trips += 3
+    assert shown(shop) == without_ann(before)
+
+
+def test_a_dry_run_changes_nothing(connection, shop):
+    before = shown(shop)
+    would = erased(shop, dry_run=True)
+    assert shown(shop) == before
+    assert rows(connection, "SELECT count(*) FROM reliability.erasure") == [(0,)]
+    done = erased(shop)
+    assert would.states == done.states
+    assert erased(shop).states != done.states  # nothing is left
+    assert rows(connection, "SELECT count(*) FROM reliability.erased_key") == [(2,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.erasure") == [(2,)]
+
+
+def test_no_part_of_the_ledger_has_the_key(connection):
+    """H12: of a person stay a salted hash and numbers."""
+    shop = Shop(
+        connection,
+        kinds=lambda _: [
+            State(
+                "balances",
+                key={"customer": "text"},
+                values=TOTALS,
+                audits=[in_range("total", least=0, severity="warn", of="table")],
+            )
+        ],
+    )
+    shop.commit([{"customer": "ann@x.org", "price": Decimal(-1)}, {"customer": "bob", "price": 1}])
+    execute(connection, "UPDATE public.balances SET n = 5 WHERE customer LIKE 'ann%%'")
+    roll_back(connection, "shop", 0, "all of it")
+    release(connection, "shop")
+    shop.do_again(1)
+    assert "ann@x.org" in everything(connection)
+    done = erased(shop, [("customer", "ann@x.org")])
+    assert done.examples == 3
+    assert "ann@x.org" not in everything(connection)
+    assert "bob" in everything(connection)
+
+
+def everything(connection):
+    """Return all texts of the ledger and the tables."""
+    tables = rows(
+        connection,
+        "SELECT c.oid::regclass::text FROM pg_class c WHERE relkind = 'r' AND relnamespace IN"
+        " ('reliability'::regnamespace, 'reliability_contribution'::regnamespace,"
+        " 'public'::regnamespace)",
+    )
+    return "\n".join(
+        str(row)
+        for (table,) in tables
+        for row in rows(connection, f"SELECT t::text FROM {table} t")
+    )
+
+
+QUARANTINE = """
+    INSERT INTO reliability.quarantined_row (topology, txid, attempt_id, step, number, reason,
+           contents, is_cut, xor, count)
+    SELECT 'shop', 1, 0, 'process', n, 'bad', contents, contents NOT LIKE '%%}', 0, 1
+      FROM unnest(%(contents)s::text[]) WITH ORDINALITY AS c(contents, n)
+"""
+CORRECTION = """
+    INSERT INTO reliability.correction (topology, txid, xor, was, becomes, reason, corrected_by)
+    VALUES ('shop', 1, 1, '{"Customer": 17, "price": 1}', '{"price": 2}', 'r', 'b'),
+           ('shop', 1, 2, '{"customer": 3, "price": 1}', '{"price": 2}', 'r', 'b')
+"""
+
+
+def test_the_quarantine_and_corrections(connection, shop):
+    """H12: a row of the quarantine is a person's by a column of its contents."""
+    contents = [
+        '{"CUSTOMER":17,"price":1}',
+        '{"customer":"17"}',
+        '{"customer":170}',
+        '{"customer":3,"price":17}',
+        '{"_record":"17;1.50"}',  # nobody knows whose it is
+        '{"customer":17,"note":"…',
+        '{"note":"…',
+        '{"customer":3,"note":"…',
+    ]
+    execute(connection, QUARANTINE, contents=contents)
+    execute(connection, CORRECTION)
+    done = erased(shop, [("customer", "17")])
+    assert (done.quarantined, done.corrections, done.unclear) == (3, 1, 2)
+    left = rows(connection, "SELECT number FROM reliability.quarantined_row ORDER BY 1")
+    assert left == [(3,), (4,), (5,), (7,), (8,)]
+
+
+def test_an_order_is_erased_by_its_key(connection):
+    """H12: a row that shows one of several persons may hold what others have added."""
+    states = [
+        State(
+            "orders",
+            key={"number": "bigint"},
+            values={"customer": Latest("customer", by=BY, type="bigint"), **TOTALS},
+        ),
+        State("sums", key={"customer": "bigint"}, values=TOTALS),
+    ]
+    shop = Shop(connection, kinds=lambda _: states)
+    shop.commit([{**row, "number": n} for n, row in enumerate(batch(1))])
+    with pytest.raises(EraseNotPossible, match="rows of state orders, contributions among them"):
+        erased(shop)
+    orders = persons_where(connection, "shop", "number", "customer = 17 AND 'a%' LIKE 'a%%'")
+    assert len(orders) == sum(row["customer"] == 17 for row in batch(1))
+    erased(shop, orders)
+    erased(shop)
+    assert rows(connection, "SELECT count(*) FROM public.orders WHERE customer = 17") == [(0,)]
+    assert stored(shop) == 0
+    shop.replay(1)
+    assert rows(connection, "SELECT count(*) FROM public.orders WHERE customer = 17") == [(0,)]
+    assert is_exact(shop)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ([("customre", "17")], "no state has a column customre"),
+        ([("day", "2026-01-01")], "only an integer, a text or a uuid"),
+        ([("customer", "ann")], "a value for customer is no bigint or integer"),
+        ([("customer", "9" * 20)], "is no bigint or integer"),
+        ([("word", "")], "is empty"),
+    ],
+)
+def test_what_cannot_be_exact_is_refused(shop, keys, said):
+    before = shown(shop)
+    with pytest.raises(EraseNotPossible, match=said) as refusal:
+        erased(shop, keys)
+    assert shown(shop) == before
+    assert keys[0][1] not in str(refusal.value) or not keys[0][1]
+
+
+def test_the_command_asks_and_never_says_the_key(connection, shop):
+    """H12: nothing that is printed or recorded has the value."""
+    before = shown(shop)
+    asked = say("erase", "shop", "--key", "customer=17", "--reason", "4711", code=1, input="n\n")
+    assert shown(shop) == before
+    options = ("--key", "customer=-", "--reason", "4711", "--yes")
+    done = say("erase", "shop", *options, input="17\n170\n")
+    assert "2 persons erased" in done.stdout
+    assert "added to days, log, whole stays" in " ".join(done.stdout.split())
+    assert "=17" not in asked.output + done.output
+    assert {row[0] for row in shown(shop)["recomputed"]} == {3, 4}
+    [record] = read("topologies", "shop")[0]["erasures"]
+    assert [key["column"] for key in record["keys"]] == ["customer", "customer"]
+    assert record["counts"]["states"]["recomputed"] == {"rows": 2, "staged": 8}
+    where = ("--key", "customer", "--state", "recomputed", "--where", "n > 0", "--dry-run")
+    assert len(read("erase", "shop", *where)["keys"]) == 2
+    say("erase", "shop", "--key", "customer=1", code=2)
+    say("erase", "shop", "--key", "customer", "--dry-run", code=2)
+
+
+ANNS, BOBS = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+VISITS = [
+    {"id": id_, "who": who, "number": number, "price": Decimal(price)}
+    for number, (id_, who) in enumerate([(ANNS, "Änn ✓"), (BOBS, "bob")] * 3)
+    for price in (number,)
+]
+
+
+def visited(batch):
+    good = quarantine(batch, "price < 2", "too cheap")
+    return dict.fromkeys(("people", "lines", "numbers", "whole"), good)
+
+
+def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_path):
+    """H12: Spark and Postgres compare the same texts; what is left out is accounted for."""
+    types = {"id": pa.string(), "who": pa.string(), "number": pa.int32()}
+    file = tmp_path / "1997-01" / "a.parquet"
+    write_parquet(file, VISITS, pa.schema({**types, "price": pa.decimal128(10, 2)}))
+    topology = Topology(
+        "shop",
+        FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet"),
+        [
+            State("people", key={"id": "uuid"}, values=TOTALS),
+            State("lines", values={"visitor": Append("who", "text")}),
+            State("numbers", key={"number": "bigint"}, values=TOTALS),
+            State("whole", values=TOTALS),
+        ],
+        visited,
+    )
+    own = pipeline(topology)
+    own.take_in(month(1997, 1))
+    keys = [("id", ANNS.lower()), ("visitor", "Änn ✓"), ("who", "Änn ✓"), ("number", "5")]
+    done = erase(connection, "shop", keys, reason="request 4711")
+    assert {one.state: one.rows for one in done.states} == {"people": 1, "lines": 2, "numbers": 1}
+    assert (done.quarantined, done.unclear) == (1, 0)
+
+    def left():
+        return [
+            rows(connection, f"SELECT {what} ORDER BY 1")
+            for what in (
+                "id::text, n FROM people",
+                "visitor FROM lines",
+                "number FROM numbers",
+                "n, total FROM whole",
+                "contents::jsonb ->> 'who' FROM reliability.quarantine",
+            )
+        ]
+
+    expected = [[(BOBS, 2)], [("bob",)] * 2, [(2,), (3,), (4,)], [(4, 14)], [("bob",)]]
+    assert left() == expected
+    own.replay(1)
+    assert left() == expected
+    assert verify(connection, "shop")[0].is_exact
+    aside = rows(
+        connection,
+        "SELECT sink, kind, count FROM reliability.set_aside WHERE attempt_id = 1"
+        " AND (kind = 'QUARANTINED' OR reason = 'erased') ORDER BY 1, 2",
+    )
+    assert aside == [
+        ("lines", "DROPPED", 3),
+        ("lines", "QUARANTINED", 1),
+        ("numbers", "DROPPED", 2),
+        ("numbers", "QUARANTINED", 1),
+        ("people", "DROPPED", 3),
+        ("people", "QUARANTINED", 1),
+        ("whole", "DROPPED", 1),
+        ("whole", "QUARANTINED", 1),
+    ]
