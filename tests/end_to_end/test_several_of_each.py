@@ -41,17 +41,17 @@ def another_of_each(airflow) -> Iterator[dict[str, list[Background]]]:
         background.start(command, services.env(), services.home, depends_on={})
     try:
         for job in JOBS.values():
-            wait_for(lambda job=job: alive(services.api(), job) == 2, f"a second {job}")
+            wait_for(partial(are_two, services, job), f"a second {job}")
         yield {name: [services.background(name), other] for name, other in second.items()}
     finally:
         stop_all(second.values(), 1)
         airflow.up(lambda text: None)
 
 
-def alive(api, job_type):
-    """Return how many jobs of a kind have a fresh heartbeat."""
+def are_two(services, job_type) -> bool:
+    """Say whether two jobs of a kind have a fresh heartbeat."""
     query = {"job_type": job_type, "is_alive": True, "job_state": "running"}
-    return api.get("/api/v2/jobs", **query)["total_entries"]
+    return bool(services.api().get("/api/v2/jobs", **query)["total_entries"] == 2)
 
 
 def works(background: Background) -> bool:
@@ -80,7 +80,9 @@ def test_a_run_goes_on_when_one_of_two_schedulers_and_of_two_triggerers_is_kille
         wait_for(lambda: any("deferred" in dag.tasks(r).values() for r in dag.runs()), "a waiter")
         victim = next(one for one in both["scheduler"] if works(one))
         for one in (victim, both["triggerer"][0]):
-            kill(family(one.find()))
+            leader = one.find()
+            assert leader is not None
+            kill(family(leader))
         began = time.monotonic()
         dag.let_go()
         wait_for(lambda: dag.states_now() == ["success"] * 3, "the runs", 600)
@@ -114,6 +116,7 @@ def celery(airflow, port) -> Iterator[Background]:
 def killed_and_started_again(worker: Background) -> float:
     """Kill a worker with all that it runs; return the moment."""
     leader = worker.find()
+    assert leader is not None
     command, env, folder = leader.cmdline(), leader.environ(), Path(leader.cwd())
     kill(family(leader))
     moment = time.monotonic()
