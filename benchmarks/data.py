@@ -23,7 +23,7 @@ MICROSECONDS_A_DAY = 86_400 * 1_000_000
 NEW_YEAR_2020 = 1_577_836_800 * 1_000_000
 
 
-def write_rows(folder: Path, ids: Any, *, seed: int, first_day: int = 0) -> Any:
+def write_rows(folder: Path, ids: Any, *, seed: int, first_day: int = 0, files: int = FILES) -> Any:
     """Write a row for each id, and return the amounts in cents.
 
     :param first_day: days after the New Year of 2020 from which the year of the rows counts
@@ -39,7 +39,7 @@ def write_rows(folder: Path, ids: Any, *, seed: int, first_day: int = 0) -> Any:
         "kind": np.array(KINDS)[random.integers(0, len(KINDS), len(ids))],
         "qty": random.integers(1, 9, len(ids)).astype("int32"),
     }
-    for number, part in enumerate(np.array_split(np.arange(len(ids)), FILES)):
+    for number, part in enumerate(np.array_split(np.arange(len(ids)), files)):
         rows = {name: values[part] for name, values in columns.items()}
         write_file(folder / f"{number}.parquet", rows)
     return cents

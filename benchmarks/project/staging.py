@@ -1,7 +1,7 @@
-"""Stage a small batch without Spark: what a Spark task does, called in this process.
+"""Stage a batch without Spark: what a Spark task does, called in this process.
 
-It is for measuring the ledger's work on many txids. Each row of the file has a customer of its own,
-so a row of the source is a row of the contribution.
+It is for measuring the work of the ledger and of Postgres. Each row of the file has a key of its
+own, so a row of the source is a row of the contribution.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ class DirectStaging:
 
 
 def contribution(path: str, columns: tuple[str, ...]) -> Any:
-    """Return a file's rows as the contribution to the state `totals`."""
+    """Return a file's rows as the contribution to a state; what the file lacks counts rows."""
     rows = pq.read_table(home() / path)
     ones = pa.array(np.ones(rows.num_rows, np.int64))
     ids = tuple_ids(0, np.arange(rows.num_rows, dtype=np.uint64)).view(np.int64)
     values = {
-        "customer_id": rows["customer_id"],
-        "amount": rows["amount"],
+        **{name: rows[name] for name in rows.column_names},
         "_x": pa.array(ids),
         DIGEST: pa.array(ids),
     }

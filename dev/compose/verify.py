@@ -1,15 +1,16 @@
 """`make verify-compose`: a month of the demo in containers, against the raw file.
 
 Brings everything up as a project of its own beside yours, has the month processed through
-Airflow's API, compares both tables, and removes it all.
+Airflow's API, asks the doctor in each container, compares both tables, and removes it all.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,14 @@ MONTH = Backfill(
     txids=2,
     what="1998-04",
 )
+SERVICES = (
+    "airflow-apiserver",
+    "airflow-scheduler",
+    "airflow-dag-processor",
+    "airflow-triggerer",
+    "spark-master",
+    "spark-worker",
+)
 DOWN = ("down", "--volumes", "--remove-orphans", "--timeout", "5")
 UP_SECONDS = 900
 RUN_SECONDS = 900
@@ -46,12 +55,20 @@ def verify(root: Path) -> int:
     chosen = Ports(file=root / ".reliability" / "compose-ports.json")
     ports = {name: str(chosen.free_port(name)) for name in PORTS}
 
-    def compose(*arguments: str) -> None:
+    def compose(*arguments: str, reads: bool = False) -> str:
         # Named, so that an override file of yours has no part in it.
         options = ("--project-name", PROJECT, "--file", str(root / "docker-compose.yml"))
-        command = ["docker", "compose", "--ansi", "never", *options, *arguments]
-        if subprocess.run(command, cwd=root, env={**os.environ, **ports}, check=False).returncode:
+        done = subprocess.run(
+            ["docker", "compose", "--ansi", "never", *options, *arguments],
+            cwd=root,
+            env={**os.environ, **ports},
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE if reads else None,
+        )
+        if done.returncode and not reads:
             raise DevError(f"docker compose {arguments[0]} failed, see above")
+        return done.stdout or ""
 
     is_exact = False
     # What an earlier verification left that was killed for good.
@@ -66,6 +83,9 @@ def verify(root: Path) -> int:
             api = AirflowApi(base_url=url, username="admin", password=admin_password(root))
             run_month(api)
         check_page(api)
+        with timed("the doctor finds nothing in any container"):
+            for service in SERVICES:
+                check_by_doctor(service, partial(compose, reads=True))
         is_exact = compare_month(root, ports["POSTGRES_PORT"])
     except (DevError, ReliabilityError) as error:
         print(f"  failed: {error}", flush=True)
@@ -96,6 +116,14 @@ def check_page(api: AirflowApi) -> None:
     if shown != [*range(1, MONTH.txids + 1)]:
         raise DevError(f"the page in Airflow shows the txids {shown}")
     print("  the page in Airflow shows them", flush=True)
+
+
+def check_by_doctor(service: str, read: Callable[..., str]) -> None:
+    """Ask the doctor in a container; raise unless it finds nothing."""
+    url = "RELIABILITY_AIRFLOW_URL=http://airflow-apiserver:8080"
+    said = read("exec", "-T", "--env", url, service, "reliability", "doctor", "--json")
+    if findings := [result for result in json.loads(said) if result["verdict"] != "ok"]:
+        raise DevError(f"the doctor in {service} finds {json.dumps(findings, indent=1)}")
 
 
 def compare_month(root: Path, port: str) -> bool:

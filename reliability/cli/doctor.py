@@ -189,7 +189,7 @@ def _pyspark() -> Iterator[CheckResult]:
     except PackageNotFoundError:  # a Spark of the host's own: the driver checks it
         return
     except SparkNotSupported as error:
-        yield _fail("pyspark", error.what, str(error.remedy))
+        yield _fail("pyspark", error.what, error.what_to_do)
         return
     if not mixed and (count := files_of_client()) is not None:
         what = f"pyspark-client is installed over it; {count} of its Python files are not its own"
@@ -241,7 +241,7 @@ def _airflow() -> CheckResult:
         todo = f"install {DISTRIBUTION}[airflow] if this host runs a part of Airflow"
         return _warning("Airflow", "is not installed", todo)
     except (AirflowNotSupported, PythonNotSupported) as error:
-        return _fail("Airflow", error.what, str(error.remedy))
+        return _fail("Airflow", error.what, error.what_to_do)
     return _ok("Airflow", release)
 
 
@@ -254,13 +254,12 @@ def _spark_connection(conn_id: str, otherwise: CheckStatus) -> CheckResult:
     bad = partial(CheckResult, otherwise, check)
     if not is_set_up():
         return _ok(check, "not looked at: Airflow is not set up here")
+    if f"AIRFLOW_CONN_{conn_id.upper()}" not in os.environ and not has_database():
+        return _ok(check, "not looked at: Airflow's database is not known here")
     try:
         connection = find_connection(conn_id)
     except Exception as error:  # a secrets backend may raise anything, with a secret in its text
-        if not has_database():
-            what = "not in this environment, and Airflow's database is not known here"
-            return _ok(check, f"{what}: a task may find it")
-        create = SparkConnectionMissing.remedy.about(name=conn_id)
+        create = SparkConnectionMissing.remedy.render(name=conn_id)
         what = f"Airflow has none, or cannot be asked: {type(error).__name__}"
         return bad(what, f"{create} If the DAGs name others: reliability doctor --conn-id NAME")
 
@@ -274,7 +273,7 @@ def _spark_connection(conn_id: str, otherwise: CheckStatus) -> CheckResult:
     except ValueError as error:
         return bad(str(error), "correct the connection")
     except DeployModeNotSupported as error:
-        return bad(error.what, str(error.remedy))
+        return bad(error.what, error.what_to_do)
     if submit.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
         todo = "set HADOOP_CONF_DIR for the tasks, or replace the connection: docs/deploy.md, 5"
         return bad("leads to YARN, which spark-submit does not find without HADOOP_CONF_DIR", todo)

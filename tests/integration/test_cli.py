@@ -1398,15 +1398,22 @@ def test_the_doctor_looks_where_a_spark_connection_leads(
     found = doctor._spark_connection("spark_of_mine", CheckStatus.FAIL)
     assert (found.verdict.value, what in found.what) == (verdict, True), found
     assert bool(found.todo) == (verdict == "FAIL")
+    assert "Remedy(" not in found.todo
 
 
-def test_the_doctor_does_not_expect_a_connection_where_none_can_be_found(airflow_home, monkeypatch):
-    """As on Spark's workers, or where Airflow's database is another host's."""
+def test_the_doctor_does_not_expect_a_connection_where_none_can_be_found(
+    airflow_home, tmp_path, monkeypatch
+):
+    """As on Spark's workers, where Airflow would make a database if it were asked."""
+    from airflow.configuration import conf
+
+    nowhere = f"sqlite:///{tmp_path / 'airflow.db'}"
+    monkeypatch.setattr(conf, "get", lambda *_: nowhere)
     for is_there in (False, True):
         monkeypatch.setattr(doctor, "is_set_up", lambda is_there=is_there: is_there)
-        monkeypatch.setattr(doctor, "has_database", lambda: False)
         found = doctor._spark_connection("spark_of_nobody", CheckStatus.WARNING)
         assert (found.verdict, found.todo) == (CheckStatus.OK, "")
+    assert not [*tmp_path.iterdir()]
 
 
 AIRFLOW = "Airflow's components"
