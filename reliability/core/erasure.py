@@ -48,15 +48,15 @@ class Person:
     def hashed(self, salt: str) -> str:
         return hash_of(salt, self.text)
 
-    def is_in(self, values: object) -> bool:
+    def is_in(self, values: Mapping[str, object]) -> bool:
         """Say whether a JSON object has the value in this column, written in whatever case."""
-        return isinstance(values, dict) and any(
+        return any(
             name.lower() == self.column.lower()
             and _text_of(value, is_uuid=self.is_uuid) == self.text
             for name, value in values.items()
         )
 
-    def is_in_contents(self, contents: str, *, is_cut: bool) -> bool | None:
+    def has(self, row: Quarantined) -> bool | None:
         """Say whether a quarantined row is this person's; None if nobody can say.
 
         That is if the row does not show the column, but has the value in another one, such as a
@@ -64,21 +64,38 @@ class Person:
 
         >>> ann = Person("name", "ann")
         >>> whole = ('{"name":"ann"}', '{"name":"bob"}', '{"_record":"ann,1"}')
-        >>> [ann.is_in_contents(contents, is_cut=False) for contents in whole]
+        >>> [ann.has(Quarantined.of(contents, is_cut=False)) for contents in whole]
         [True, False, None]
         >>> cut = ('{"name":"ann","x":"', '{"name":"bob","x":"', '{"x":"')
-        >>> [ann.is_in_contents(contents, is_cut=True) for contents in cut]
+        >>> [ann.has(Quarantined.of(contents, is_cut=True)) for contents in cut]
         [True, False, None]
         """
-        values = _beginning(contents) if is_cut else parse_exact(contents)
-        if self.is_in(values):
+        if self.is_in(row.values):
             return True
-        named = {name.lower() for name, value in values.items() if value is not None}
-        if self.column.lower() in named:
+        if self.column.lower() in row.shown:
             return False
         word = rf"(?<!\w){re.escape(self.text)}(?!\w)"
-        text = comparable(contents, is_uuid=self.is_uuid)
-        return None if is_cut or re.search(word, text, re.IGNORECASE) else False
+        text = comparable(row.contents, is_uuid=self.is_uuid)
+        return None if row.is_cut or re.search(word, text, re.IGNORECASE) else False
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The contents of a row of the quarantine.
+
+    :param values: those that it has whole, and `shown` the names of those that are not NULL
+    """
+
+    contents: str
+    is_cut: bool
+    values: Mapping[str, object]
+    shown: frozenset[str]
+
+    @classmethod
+    def of(cls, contents: str, *, is_cut: bool) -> Quarantined:
+        values = _beginning(contents) if is_cut else parse_exact(contents)
+        shown = {name.lower() for name, value in values.items() if value is not None}
+        return cls(contents, is_cut, values, frozenset(shown))
 
 
 def _text_of(value: object, *, is_uuid: bool) -> str | None:

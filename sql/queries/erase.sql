@@ -86,31 +86,36 @@ SELECT (SELECT count(*) FROM audits) + (SELECT count(*) FROM by_hand) AS example
 -- Replace texts of the ledger that quote rows, or have a person's value as a word.
 WITH words AS (
        SELECT '(^|[^[:alnum:]])' || regexp_replace(value, '([^[:alnum:]])', '\\\1', 'g')
-              || '($|[^[:alnum:]])' AS pattern FROM pg_temp.persons
+              || '($|[^[:alnum:]])' AS pattern, lower(value) AS value FROM pg_temp.persons
 ), attempts AS (
        UPDATE reliability.attempt a SET reason = %(instead)s
         WHERE a.topology = %(topology)s AND a.reason <> %(instead)s
           AND (a.reason_code = ANY (%(quoting)s::text[])
-               OR EXISTS (SELECT FROM words WHERE a.reason ~* pattern))
+               OR EXISTS (SELECT FROM words WHERE position(value in lower(a.reason)) > 0
+                                            AND a.reason ~* pattern))
     RETURNING 1
 ), events AS (
        UPDATE reliability.attempt_event a SET reason = %(instead)s
         WHERE a.topology = %(topology)s AND a.reason <> %(instead)s
           AND (a.reason_code = ANY (%(quoting)s::text[])
-               OR EXISTS (SELECT FROM words WHERE a.reason ~* pattern))
+               OR EXISTS (SELECT FROM words WHERE position(value in lower(a.reason)) > 0
+                                            AND a.reason ~* pattern))
     RETURNING 1
 ), audits AS (
        UPDATE reliability.audit_result a SET problem = %(instead)s
         WHERE a.topology = %(topology)s
-          AND EXISTS (SELECT FROM words WHERE a.problem ~* pattern)
+          AND EXISTS (SELECT FROM words WHERE position(value in lower(a.problem)) > 0
+                                            AND a.problem ~* pattern)
     RETURNING 1
 ), verified AS (
        UPDATE reliability.verified v SET wrong = %(instead)s
-        WHERE v.topology = %(topology)s AND EXISTS (SELECT FROM words WHERE v.wrong ~* pattern)
+        WHERE v.topology = %(topology)s AND EXISTS (SELECT FROM words WHERE position(value in lower(v.wrong)) > 0
+                                            AND v.wrong ~* pattern)
     RETURNING 1
 ), alerts AS (
        UPDATE reliability.alert a SET what = %(instead)s
-        WHERE a.topology = %(topology)s AND EXISTS (SELECT FROM words WHERE a.what ~* pattern)
+        WHERE a.topology = %(topology)s AND EXISTS (SELECT FROM words WHERE position(value in lower(a.what)) > 0
+                                            AND a.what ~* pattern)
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM events)

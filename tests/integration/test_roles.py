@@ -39,6 +39,7 @@ from reliability.states.kinds import stored_state
 from reliability.states.tables import check_rights
 from reliability.transaction.correct.adopt import adopt
 from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.erase import erase
 from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
@@ -362,11 +363,15 @@ CONTENTS = {
     "read the quarantine": "SELECT FROM reliability.quarantine",
     "read quarantined rows": "SELECT FROM reliability.quarantined_row",
     "read corrections": "SELECT FROM reliability.correction",
+    "read hashes of persons": "SELECT FROM reliability.erased_key",
 }
 
 
 def test_tasks_make_and_change_no_tables(roles, shop):
     refused(roles, COORDINATOR, COORDINATORS)
+    with pytest.raises(RightMissing, match="that is for test_owner"):
+        erase(roles.sessions[COORDINATOR], "shop", [("k", "1")], reason="r")
+    assert erase(roles.sessions[OWNER], "shop", [("k", "1")], reason="r").fenced == 0
 
 
 def test_readers_write_nothing_and_see_no_rows_of_tables(roles, shop):

@@ -1,12 +1,14 @@
-"""Whether a row is an erased person's: by a salted hash, as ErasedKeys decides (H12)."""
+"""Whether a row is an erased person's: by a salted hash, as ErasedKeys decides (H12).
+
+It is written as SQL, because a call for each of thousands of hashes would take seconds.
+"""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reliability.core.column import quoted
+from reliability.core.column import literal, quoted
 from reliability.core.erasure import ErasedKeys
 from reliability.deployment.lazy import F
 
@@ -16,30 +18,33 @@ if TYPE_CHECKING:
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def is_erased(frame: DataFrame, column: str, name: str, erased: ErasedKeys) -> Column:
-    """Say whether the value of a frame's column is that of an erased person; never NULL.
+def is_erased(columns: Iterable[tuple[str, str]], erased: ErasedKeys) -> Column:
+    """Say whether a row has an erased person in one of these columns; never NULL.
 
-    :param name: what the column is called where it is erased
+    :param columns: a frame's columns, and what each is called where it is erased
     """
-    text = F.col(quoted(column)).cast("string")
-    if name in erased.uuids:
-        text = F.lower(F.regexp_replace(text, "[-{}]", ""))
     found = [
-        F.sha2(F.concat(F.lit(salt), text), 256).isin(*sorted(hashes))
+        f"sha2(concat({literal(salt)}, {_text(column, is_uuid=name in erased.uuids)}), 256)"
+        f" IN ({', '.join(map(literal, sorted(hashes)))})"
+        for column, name in columns
         for salt, hashes in erased.hashes[name].items()
     ]
-    return F.coalesce(reduce(or_, found), F.lit(False))
+    return F.expr(" OR ".join(f"coalesce({each}, false)" for each in found or ["false"]))
 
 
-def erased_in_columns(rows: DataFrame, erased: ErasedKeys) -> Column:
-    """Say whether a row has an erased person in a column of that name; Spark ignores its case."""
-    found = [
-        is_erased(rows, column, name, erased)
+def _text(column: str, *, is_uuid: bool) -> str:
+    text = f"CAST({quoted(column)} AS string)"
+    return f"lower(regexp_replace({text}, '[-{{}}]', ''))" if is_uuid else text
+
+
+def erased_columns(rows: DataFrame, erased: ErasedKeys) -> list[tuple[str, str]]:
+    """Return the columns that are called as an erased one; Spark ignores the case of names."""
+    return [
+        (column, name)
         for name in erased.hashes
         for column, type_ in rows.dtypes
         if column.lower() == name.lower() and _has_one_text(type_)
     ]
-    return reduce(or_, found, F.lit(False))
 
 
 def _has_one_text(type_: str) -> bool:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count as counter
-from operator import itemgetter, or_
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
@@ -35,7 +35,7 @@ from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
 from reliability.spark.frames.accounting_columns import FOLD_N, FOLD_X, JSON_OPTIONS
 from reliability.spark.frames.columns import column_called
-from reliability.spark.frames.erased import erased_in_columns, is_erased
+from reliability.spark.frames.erased import erased_columns, is_erased
 from reliability.spark.frames.jvm import Plan
 from reliability.spark.frames.quarantined import ITEM, ROW, quarantined_rows
 from reliability.spark.frames.storable import unstorable
@@ -135,16 +135,13 @@ def set_unstorable_aside(frame: DataFrame, state: State) -> DataFrame:
 
 def set_erased_aside(frame: DataFrame, state: State, erased: ErasedKeys) -> DataFrame:
     """Drop the rows of a state's frame that are an erased person's (H12)."""
-    columns = {name: column_in_spark(state, name) for name in erased.columns_of(state)}
-    leaves = [
-        is_erased(frame, column, name, erased)
-        for name, column in columns.items()
-        if column in frame.columns  # what is missing is told where the frame is staged
-    ]
-    if not leaves:
+    columns = [(column_in_spark(state, name), name) for name in erased.columns_of(state)]
+    # what is missing is told where the frame is staged
+    present = [(column, name) for column, name in columns if column in frame.columns]
+    if not present:
         return frame
     mark = _next_mark()
-    leaving, staying = _parted(frame, reduce(or_, leaves), mark)
+    leaving, staying = _parted(frame, is_erased(present, erased), mark)
     _calls().append(Noted(mark, Kind.DROPPED, ERASED, leaving))
     return staying
 
@@ -264,7 +261,7 @@ def _read(
         F.col(ROW).alias("row"),
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
         (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
-        erased_in_columns(call.rows, erased).alias("is_erased"),
+        is_erased(erased_columns(call.rows, erased), erased).alias("is_erased"),
         *ACCOUNTING,
     ).take(most + 1)
     kept: list[QuarantinedRow] = []

@@ -26,6 +26,7 @@ from reliability.core.erasure import (
     ERASED,
     ErasedKeys,
     Person,
+    Quarantined,
     person_of,
     shows_person,
     type_of_person,
@@ -43,8 +44,8 @@ from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.correct.park import NOT_RECORDED
 from reliability.transaction.topology.declare import declared_tables
 
-#: The Spark drivers of a topology compare each row with all of them.
-MOST_PERSONS = 10_000
+#: Spark compares each row with all persons of a topology; an erasure, each text with its own.
+MOST_PERSONS, MOST_AT_ONCE = 10_000, 1_000
 _QUOTING = [AuditFailed.code, RowsUnaccounted.code]
 
 
@@ -201,6 +202,11 @@ def _states(tx: DatabaseTransaction, topology: str) -> list[StoredState]:
 
 
 def _persons(states: Sequence[State], keys: Sequence[tuple[str, str]]) -> list[Person]:
+    if len(keys) > MOST_AT_ONCE:
+        raise EraseNotPossible(
+            f"these are {len(keys):,} persons, and at most {MOST_AT_ONCE:,} can be erased at once",
+            remedy="erase them in several calls.",
+        )
     persons = [person_of(states, column, value) for column, value in keys]
     return list(dict.fromkeys(persons))
 
@@ -272,7 +278,8 @@ def _erase_quarantined(
     """Delete rows from the quarantine; return their number, and that of the unclear ones."""
     gone, unclear = [], 0
     for row in tx.all("quarantined_rows_to_judge", topology=topology):
-        judged = [p.is_in_contents(row["contents"], is_cut=row["is_cut"]) for p in persons]
+        contents = Quarantined.of(row["contents"], is_cut=row["is_cut"])
+        judged = [person.has(contents) for person in persons]
         if True in judged:
             gone.append(row)
         elif None in judged:
