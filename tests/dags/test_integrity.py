@@ -70,7 +70,7 @@ def test_airflow_lists_the_installed_distribution_as_a_provider(airflow_home):
     assert links == {f"reliability_airflow.links.{type(link).__name__}" for link in LINKS}
     config = dict(manager.provider_configs)["airflow-provider-reliability"]
     options = config["reliability"]["options"]
-    assert {*options} == {"ledger_conn_id", "database_conn_ids"}
+    assert {*options} == {"ledger_conn_id", "database_conn_ids", "correction_roles"}
     assert conf.get("reliability", "ledger_conn_id") == ""
 
 

@@ -1471,7 +1471,7 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
     say("pause", "shop", "--reason", "a move")
     found = [one for one in read("doctor", code=1) if one["check"] == "topology shop"]
     assert {one["verdict"] for one in found} == {"warning"}
-    assert found[0]["what"] == "paused: a move (until `reliability resume shop`)"
+    assert found[0]["what"] == f"paused: {by_me('a move')} (until `reliability resume shop`)"
     assert "txid 4" in found[1]["what"]
     said = say("status").stdout
     assert "shop: txid 4 (run run 4) is blocked: no run requests it. What to do: " in said

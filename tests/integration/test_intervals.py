@@ -28,7 +28,7 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.inspect.overview import overviews
-from tests.support.command_line import read, say
+from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rows
 
@@ -339,7 +339,7 @@ def test_each_open_txid_says_why(emitter, connection):
     execute(connection, "UPDATE reliability.schedule SET last_start = '1996-01-01'")
     blocked = lagging("1")
     assert (blocked["state"], blocked["next_step"][:19]) == ("blocked", "fix the cause; then")
-    why = "parked (a broken file); waits behind 1: txids commit in order; 1 is blocked"
+    why = f"parked ({by_me('a broken file')}); waits behind 1: txids commit in order; 1 is blocked"
     assert lagging("2")["why"] == why
     chosen = ("--interval", "1997-01-01/1997-02-01", "--file", "a.parquet")
     say("skip", "shop", *chosen, "--reason", "a test", "--yes")
@@ -349,7 +349,7 @@ def test_each_open_txid_says_why(emitter, connection):
     states = [(one["txid"], one["state"], one["why"]) for one in read("txids", "shop")["txids"]]
     assert states == [
         (1, "skipped", "a test"),
-        (2, "parked", "a broken file"),
+        (2, "parked", by_me("a broken file")),
         (3, "open", "waits to begin"),
     ]
 
