@@ -21,7 +21,7 @@ from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
 from tests.support.fix_postgres import rows
 
-PATIENCE = 200
+PATIENCE = 400
 ENDS = ("success", "failed")
 LOOK_SECONDS = 0.3
 

@@ -22,7 +22,7 @@ from reliability.spark.submission import Submission
 from reliability.transaction.process.attempt_messages import DriverProcess, start_step
 from tests.support.python_driver import stage_batch
 
-PATIENCE = 300
+PATIENCE = 1200
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.end_to_end.dates import Dag, Dates, story, wait_for
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 DAYS = [f"2026-01-{day:02}" for day in range(1, 5)]
 

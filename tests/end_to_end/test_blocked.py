@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.dates import ENDS, Dag, Dates, story, wait_for
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 DAYS = [f"2026-01-0{day}" for day in range(1, 6)]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.dates import ENDS, Dag, Dates, story, wait_for
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 PROCESS, COMMIT = ("transaction.process", 0), ("transaction.commit", 0)
 DAY = {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.dates import Dates
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SECONDS = 200
 
 

@@ -14,7 +14,7 @@ from dev.services.airflow_api import AirflowApiError
 from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
 from tests.support.fix_postgres import rows
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 PROCESS = ("transaction.process", 0)
 

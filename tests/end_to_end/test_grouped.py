@@ -10,7 +10,7 @@ import pytest
 
 from tests.end_to_end.dates import Dag, Dates, story, wait_for
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 GROUP = "words_grouped"
 

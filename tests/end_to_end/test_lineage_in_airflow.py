@@ -9,7 +9,7 @@ import pytest
 
 from tests.end_to_end.dates import scheduled, story
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @story(scheduled, "traced", "2026-01-01/a man dog man")

@@ -22,7 +22,7 @@ def three_days(dates: Dates) -> Dag:
     return scheduled(dates, "paged", *(f"{day}/a {' '.join(of)}" for day, of in WORDS.items()))
 
 
-pytestmark = [pytest.mark.timeout(420), story(three_days)]
+pytestmark = [pytest.mark.timeout(900), story(three_days)]
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def arguments_of_all() -> str:
     return " ".join(" ".join(process.info["cmdline"] or []) for process in processes)
 
 
-pytestmark = [pytest.mark.timeout(420), story(a_backfill_with_a_kill)]
+pytestmark = [pytest.mark.timeout(900), story(a_backfill_with_a_kill)]
 
 
 @pytest.fixture(scope="module")

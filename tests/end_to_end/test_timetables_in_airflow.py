@@ -10,7 +10,7 @@ import pytest
 from tests.end_to_end.dates import Dag, Dates, story, wait_for
 from tests.end_to_end.words import ARRIVED, BROKEN
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 DAYS = ("2026-03-28", "2026-03-29", "2026-03-30")
 #: name, day in Berlin, hours: that of the clock change has 23

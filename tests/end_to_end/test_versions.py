@@ -8,7 +8,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.transaction.inspect.attempt_report import outdated_code
 from tests.end_to_end.dates import publish, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CODE = """
 from tests.end_to_end.words import words
