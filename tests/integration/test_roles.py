@@ -549,7 +549,8 @@ def test_tasks_have_the_rights_that_statements_need_and_no_others(roles):
 
 def written() -> set[tuple[str, str]]:
     """Return which rights on which tables of the ledger the statements need."""
-    text = "".join(path.read_text() for path in sql_folder().rglob("*.sql"))
+    files = (path for path in sql_folder().rglob("*.sql") if path.name != "erase.sql")
+    text = "".join(path.read_text() for path in files)  # what erases is the owner's
     text = re.sub("--.*", "", text)
     forms = {
         "INSERT": r"INSERT INTO reliability\.(\w+)",
