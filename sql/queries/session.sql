@@ -1,9 +1,8 @@
 -- open_session --
 -- Settings that this package needs and that only a SELECT can set: once per session, because a
 -- SELECT takes the transaction's snapshot, and some transactions must lock first. The path comes before
--- the first call of a function. It is LOCAL, as in every transaction: the next client of a pooled session
--- must find its own tables.
-SET LOCAL search_path = pg_catalog, pg_temp;
+-- the first call of a function.
+SET search_path = pg_catalog, pg_temp;
 SET idle_session_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false)
  WHERE current_setting('server_version_num')::integer >= 170000;

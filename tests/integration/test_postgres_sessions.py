@@ -104,21 +104,6 @@ def test_what_is_set_in_one_transaction_is_gone_in_the_next(connection):
     assert shown(connection, *PINNED) == PINNED
 
 
-def test_the_next_client_of_a_pooled_session_finds_its_own_tables(connection):
-    """S1: the path stayed; behind a pooler in transaction mode, others no longer found theirs."""
-    assert shown(connection, "search_path") == {"search_path": PINNED["search_path"]}
-    with closing(psycopg2.connect(connection.dsn)) as fresh:
-        paths = [path_of(session) for session in (connection._connection, fresh)]
-    assert paths[0] == paths[1] != PINNED["search_path"]
-
-
-def path_of(session):
-    with session.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.current_setting('search_path') AS path")
-        [path] = dict(cursor.fetchone()).values() if session.cursor_factory else cursor.fetchone()
-    return path
-
-
 TAKEN_BY_SHADOWS = [
     "clock_timestamp()",
     "to_regclass('reliability.topology')",
