@@ -46,7 +46,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
-from tests.replay.shop import BY, Shop, made
+from tests.replay.shop import BY, Shop, made, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
 from tests.support.fix_postgres import execute, rows
@@ -100,20 +100,6 @@ def batch(seed):
         {**row, "k": row["k"] or 0, "day": date(2026, 1, seed), "weight": float(n) / 4}
         for n, row in enumerate(made(seed))
     ]
-
-
-def shown(shop):
-    """Return every table as a reader sees it."""
-    return {
-        state.name: sorted(
-            rows(
-                shop.connection,
-                f"SELECT {', '.join((*state.key, *state.values))} FROM {state.target[1]}",
-            ),
-            key=repr,
-        )
-        for state in shop.topology.states
-    }
 
 
 @pytest.fixture

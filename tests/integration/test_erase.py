@@ -36,7 +36,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
-from tests.replay.shop import BY, Shop
+from tests.replay.shop import BY, Shop, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, write_parquet
@@ -90,20 +90,6 @@ def batch(seed):
         }
         for n in range(9)
     ]
-
-
-def shown(shop):
-    """Return every table as a reader sees it."""
-    return {
-        state.name: sorted(
-            rows(
-                shop.connection,
-                f"SELECT {', '.join((*state.key, *state.values))} FROM {state.target[1]}",
-            ),
-            key=repr,
-        )
-        for state in shop.topology.states
-    }
 
 
 def without_ann(tables):

@@ -45,6 +45,7 @@ from reliability.states.kinds import stored_state
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.dry_run import DryRunResult
 from reliability.transaction.emit.requests import Run, TaskContact
+from tests.support.fix_postgres import rows
 from tests.support.pool import PooledConnection
 from tests.support.python_driver import Rows, stage_batch
 from tests.support.runner import TransactionRunner, Unattended
@@ -213,9 +214,9 @@ class Shop:
     def deliver(self, *batches: list[dict[str, Any]], run: str = "run") -> list[int]:
         """New batches come, and a run emits them."""
         first = len(self.source.sizes) + 1
-        for txid, rows in enumerate(batches, start=first):
-            self.source.sizes.append(len(rows))
-            self.makes[txid] = rows
+        for txid, batch in enumerate(batches, start=first):
+            self.source.sizes.append(len(batch))
+            self.makes[txid] = batch
         who = TaskContact(
             run=Run(dag_id=self.name, run_id=f"{run} {first}"),
             task="emit",
@@ -408,3 +409,17 @@ def opaque_states(elsewhere: str = "") -> list[State]:
             values={"n": Count(), "total": Sum("price", "numeric(14,2)")},
         )
     ]
+
+
+def shown(shop: Shop) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every table as a reader sees it."""
+    return {
+        state.name: sorted(
+            rows(
+                shop.connection,
+                f"SELECT {', '.join((*state.key, *state.values))} FROM {state.target[1]}",
+            ),
+            key=repr,
+        )
+        for state in shop.topology.states
+    }
