@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, person, topology_from_code, verb
+from reliability.cli.app import check_asked, ledger, topology_from_code, verb
 from reliability.cli.output import plain
 from reliability.cli.parts import Line, answer
+from reliability.deployment.settings import person
 from reliability.transaction.correct.adopt import Adopted
 from reliability.transaction.correct.adopt import adopt as adopt_table
 

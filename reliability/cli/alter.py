@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, person, topology_from_code, verb
+from reliability.cli.app import FOUND, ledger, topology_from_code, verb
 from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.texts import signed
 from reliability.core.txids import format_txids
 from reliability.deployment.address import address_of
+from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.ledger.migrations import missing_migrations

@@ -5,13 +5,11 @@ What runs Spark or calls Airflow is imported where it is needed: `reliability st
 
 from __future__ import annotations
 
-import getpass
 import inspect
 import io
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -154,11 +152,6 @@ def signals_as_errors() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def person() -> str:
-    """Return who uses this command line, for the ledger."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 # --- the ledger ----------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, person, verb, warn
+from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import commands_to_clear, format_differences, plain, what_to_clear
 from reliability.cli.parts import Line, answer
 from reliability.cli.terminal import say
 from reliability.core.texts import signed
 from reliability.core.txids import format_txids
+from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.correct.drop import drop_topology, what_would_go

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, person, verb
+from reliability.cli.app import check_asked, ledger, verb
 from reliability.cli.output import plain
 from reliability.cli.parts import Line, answer
+from reliability.deployment.settings import person
 from reliability.transaction.correct.erase import Erased, persons_where
 from reliability.transaction.correct.erase import erase as erase_persons
 

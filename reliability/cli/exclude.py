@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, person, verb, warn
+from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import commands_to_clear, plain
 from reliability.cli.parts import Line, answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.core.txids import format_txids, with_noun
-from reliability.deployment.settings import home
+from reliability.deployment.settings import home, person
 from reliability.ledger.connection import LedgerConnection
 from reliability.spouts.file_names import identity_of_file
 from reliability.transaction.correct.exclude import ItemOfTxids, check_exclusion, find_item

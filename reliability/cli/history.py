@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, names, person, verb, warn
+from reliability.cli.app import FOUND, ledger, names, verb, warn
 from reliability.cli.bars import states_followed
 from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
@@ -18,6 +18,7 @@ from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
 from reliability.core.errors import ReliabilityError
 from reliability.core.texts import signed
+from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.repair import Repaired, repair
 from reliability.transaction.inspect.explain import Explanation

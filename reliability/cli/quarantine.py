@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import check_asked, ledger, person, verb, warn
+from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import format_value, print_json
 from reliability.cli.parts import Line, Table, answer
 from reliability.cli.replay import Replays, lines_of
@@ -20,6 +20,7 @@ from reliability.cli.terminal import say
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
 from reliability.core.txids import format_txids, with_noun
+from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import interval_text
 from reliability.transaction.correct.quarantine import (

@@ -12,7 +12,6 @@ from reliability.cli.app import (
     code_folders,
     ledger,
     module_of,
-    person,
     signals_as_errors,
     topology_from_code,
     verb,
@@ -24,6 +23,7 @@ from reliability.cli.parts import Line, answer
 from reliability.cli.terminal import say
 from reliability.core.definitions import Topology
 from reliability.core.txids import format_intervals
+from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected

@@ -11,7 +11,6 @@ from reliability.cli import options
 from reliability.cli.app import (
     ledger,
     module_of,
-    person,
     signals_as_errors,
     topology_from_code,
     verb,
@@ -22,6 +21,7 @@ from reliability.cli.output import format_differences, plain
 from reliability.cli.parts import Line, answer
 from reliability.cli.replay import steps_of, tell_logs
 from reliability.core.txids import format_txids, with_noun
+from reliability.deployment.settings import person
 from reliability.transaction.interval_run import IntervalRun, RunResult
 from reliability.transaction.own_run import RunFailed
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from pathlib import Path
 
 from reliability.core.definitions import ENGINES, SUBMIT, Topology
 from reliability.core.errors import InvalidDefinition
+
+
+def person() -> str:
+    """Return who uses this process, for the ledger: a user and a host."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def home() -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import sys
 import threading
 import time
@@ -17,6 +15,7 @@ from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
 from reliability.deployment.address import address_of
+from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.interval_run import IntervalRun, RunResult
@@ -76,7 +75,7 @@ def run(
             topology,
             interval,
             run_step,
-            by=f"{getpass.getuser()}@{socket.gethostname()}",
+            by=person(),
             patience=timeout,
             reason=reason,
             progress=progress or PrintedProgress(),

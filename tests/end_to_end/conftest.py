@@ -7,7 +7,9 @@ spark-submit.
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,38 @@ def stories(request, dates) -> dict[tuple[Any, ...], Any]:
     """What has set off the stories of this run's tests, and what came of that."""
     marks = [mark for item in request.session.items for mark in item.iter_markers("story")]
     return {begin: begin[0](dates, *begin[1:]) for begin in dict.fromkeys(m.args for m in marks)}
+
+
+#: What Airflow's components say of tasks that they gave up, or that ended otherwise than reported.
+COMPLAINTS = re.compile(r"error|critical|heartbeat|timed? ?out|finished with state|killed", re.I)
+TOLD_LINES = 60
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add to a test that failed what Airflow wrote of its DAG: on another host nobody can look."""
+    report = yield
+    dag, airflow = (item.funcargs.get(name) for name in ("dag", "airflow"))
+    if call.when == "call" and call.excinfo and isinstance(dag, Dag) and airflow:
+        lines = [*complaints(airflow.state_dir, dag.dag_id)]
+        report.sections.append((f"Airflow's complaints of {dag.dag_id}", "\n".join(lines)))
+    return report
+
+
+def complaints(state_dir: Path, dag_id: str) -> Iterator[str]:
+    """Yield what the components and a DAG's tasks logged that tells why a task was tried again."""
+    for component in ("scheduler", "triggerer", "api-server"):
+        log = state_dir / "logs" / f"{component}.log"
+        found = [line for line in _lines(log) if dag_id in line and COMPLAINTS.search(line)]
+        yield from (f"{component}: {line[:600]}" for line in found[-TOLD_LINES:])
+    for second in sorted(state_dir.glob(f"airflow/logs/dag_id={dag_id}/**/attempt=2.log")):
+        first = second.with_name("attempt=1.log")
+        place = "/".join(first.parts[-4:])
+        yield from (f"{place}: {line[:600]}" for line in _lines(first)[-8:])
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from reliability.cli import app
-from reliability.cli.app import person
 from reliability.core.texts import signed
+from reliability.deployment.settings import person
 
 
 def say(*arguments: str, code: int | None = 0, **options: Any) -> Any:
