@@ -30,6 +30,11 @@ QUICK = {
     # but what no test has written anew is not read again and again
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
 }
+#: A host that stands still for a while, or an API server that is slow, ends no task.
+PATIENT = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "150",
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+}
 
 
 @pytest.fixture(scope="package")
@@ -73,6 +78,7 @@ def airflow(environment, dates_folder, versions):
     environment.airflow_settings.update(
         {
             **QUICK,
+            **PATIENT,
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW__CORE__AUTH_MANAGER": "tests.end_to_end.auth_manager.OneDagLess",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(

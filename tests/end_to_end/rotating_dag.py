@@ -6,7 +6,7 @@ import os
 from datetime import datetime, timezone
 
 from reliability_airflow import topology_dag
-from tests.end_to_end.rotating import DATABASE_CONN_IDS, LEDGER_CONN_ID, topology
+from tests.end_to_end.rotating import CANARY, DATABASE_CONN_IDS, LEDGER_CONN_ID, topology
 
 dag = topology_dag(
     topology,
@@ -16,6 +16,7 @@ dag = topology_dag(
     ledger_conn_id=LEDGER_CONN_ID,
     database_conn_ids=DATABASE_CONN_IDS,
     conf={
+        "spark.app.canary": CANARY,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": os.environ.get("DATES_FOLDER", ""),
         "spark.eventLog.compress": "false",
