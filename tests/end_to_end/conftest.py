@@ -30,8 +30,10 @@ QUICK = {
     # but what no test has written anew is not read again and again
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
 }
-#: A host that stands still for a while, or an API server that is slow, ends no task.
+#: A host that stands still for a while, or an API server that is slow, ends no task. By default a
+#: scheduler that has stood still for 30 s takes its own tasks for those of a dead one.
 PATIENT = {
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "150",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "150",
     "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
 }
