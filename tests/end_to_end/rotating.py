@@ -16,7 +16,7 @@ FOLDER = Path(os.environ.get("DATES_FOLDER", "dates"), "rotating")
 DATABASE = "vault"
 LEDGER_CONN_ID = "kept_ledger"
 #: Is no secret, and goes wherever a setting of Spark's goes: a search that misses it is blind.
-CANARY = "canary-of-the-secrets-test"
+CANARY = "canary-of-the-search"
 DATABASE_CONN_IDS = {DATABASE: "kept_vault"}
 
 

@@ -226,12 +226,12 @@ def _answer(dag: Dag, path: str) -> str:
 
 
 def _page(dag: Dag) -> str:
+    """Return what the page says, and how it says that it has no address of the other database."""
     shown = f"/reliability/dags/{dag.dag_id}"
     parts = ("", "/txids/1", "/txids/2", "/series", "/calendar")
     headers = {"Authorization": f"Bearer {dag.api.token()}"}
     with httpx.Client(base_url=dag.api.base_url, headers=headers, trust_env=False) as client:
         answers = [client.get(f"{shown}{part}", timeout=60) for part in parts]
-    assert {answer.status_code for answer in answers} == {200}
     return "\n".join(answer.text for answer in answers)
 
 
