@@ -63,8 +63,8 @@ class Trial:
         """Yield each step's name and what came of it: True, or what is wrong."""
         steps = {
             "parse": self.parse,
-            "page": self.page,
             "batch": self.batch,
+            "page": self.page,
             "replay": self.replay,
             "kill": self.kill,
         }
@@ -94,16 +94,6 @@ class Trial:
         told = self._airflow("providers", "list", "--output", "json")
         assert DISTRIBUTION in {row["package_name"] for row in json.loads(told)}, told
 
-    def page(self) -> None:
-        api = self.environment.api()
-        address = f"{self.environment.airflow.url}/reliability/"
-        cookie = {"Authorization": f"Bearer {api.token()}"}
-        answer = httpx.get(address, headers=cookie, trust_env=False, timeout=60)
-        assert answer.status_code == 200, f"the page answers {answer.status_code}"
-        assert 'id="root"' not in answer.text, "Airflow's own page is there instead"
-        refused = httpx.get(address, trust_env=False, timeout=60).status_code
-        assert refused == 401, f"without a login the page answers {refused}"
-
     def batch(self) -> None:
         self._backfill(DAYS[0])
         self._check(days=1, txid=1, attempts=1)
@@ -116,6 +106,16 @@ class Trial:
         killed = self._backfill(DAYS[1], kills=True)
         assert killed is not None, "no driver was seen that could be killed"
         self._check(days=2, txid=2, attempts=2)
+
+    def page(self) -> None:
+        login = {"Authorization": f"Bearer {self.environment.api().token()}"}
+        for part in ("", f"dags/{NAME}", f"dags/{NAME}/txids/1"):
+            address = f"{self.environment.airflow.url}/reliability/{part}"
+            answer = httpx.get(address, headers=login, trust_env=False, timeout=60)
+            assert answer.status_code == 200, f"/{part} of the page answers {answer.status_code}"
+            assert 'id="root"' not in answer.text, "Airflow's own page is there instead"
+            refused = httpx.get(address, trust_env=False, timeout=60).status_code
+            assert refused == 401, f"without a login /{part} of the page answers {refused}"
 
     # --- how -------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from reliability.cli.options import WATCH, WATCH_SECONDS
-from reliability.cli.terminal import hanging, say
+from reliability.cli.terminal import hanging, keeping_stdout, say
 from reliability.core.definitions import Topology
 from reliability.core.errors import NotPossible, ReliabilityError, TopologyNotFound
 from reliability.core.texts import printable
@@ -83,7 +83,8 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
             try:
                 for name, group in groups.items():
                     given[name] = group(*(given.pop(option.name) for option in fields(group)))
-                function(**given)
+                with keeping_stdout():
+                    function(**given)
             except (ReliabilityError, NotPossible) as error:
                 if isinstance(error, ReliabilityError):
                     error.about(topology=given.get("topology") or "")

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from reliability.cli.terminal import stdout
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.texts import clear_command
@@ -21,7 +22,7 @@ from reliability.transaction.correct.rollback import RunToClear
 
 def print_json(document: Any) -> None:
     """Print one document; times are in UTC, numbers that JSON would round are strings."""
-    typer.echo(json.dumps(document, indent=2, default=plain))  # which escapes by itself
+    typer.echo(json.dumps(document, indent=2, default=plain), stdout())  # which escapes by itself
 
 
 def plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -16,7 +15,7 @@ from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import format_value, print_json
 from reliability.cli.parts import Line, Table, answer
 from reliability.cli.replay import Replays, lines_of
-from reliability.cli.terminal import say
+from reliability.cli.terminal import say, stdout
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
 from reliability.core.txids import format_txids, with_noun
@@ -152,7 +151,7 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
 def _export(rows: Sequence[Row], file: Path | None) -> None:
     lines = "".join(f"{printable_json(as_exact_json(exported(row)))}\n" for row in rows)
     if file is None:
-        sys.stdout.write(lines)
+        stdout().write(lines)
     else:
         file.write_text(lines, encoding="utf-8")
         say(f"{len(rows):,} rows are in {file}")

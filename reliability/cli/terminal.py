@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -21,6 +25,30 @@ TOPOLOGY = "bold"
 ASIDE = "dim"
 
 
+#: The standard output of a verb that runs.
+_STDOUT: ContextVar[TextIO | None] = ContextVar("stdout")
+
+
+@contextmanager
+def keeping_stdout() -> Iterator[None]:
+    """Keep the standard output for what a verb says; what others print goes to standard error.
+
+    Airflow, asked for a connection, logs to the standard output.
+    """
+    token = _STDOUT.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _STDOUT.reset(token)
+
+
+def stdout() -> TextIO:
+    """Return where a verb's answer goes."""
+    # None if the caller has closed it, as some schedulers do; the exit code remains
+    return _STDOUT.get(sys.stdout) or io.StringIO()
+
+
 def style_of(text: str) -> str:
     """Return the style of what begins with a word that has a meaning; empty if it has none.
 
@@ -34,7 +62,7 @@ def style_of(text: str) -> str:
 def say(*lines: str, err: bool = False) -> None:
     """Print lines; what would act on a terminal, or end a line, is escaped in each of them."""
     for line in lines:
-        typer.echo(printable(line), err=err)
+        typer.echo(printable(line), file=None if err else stdout(), err=err)
 
 
 def hanging(text: str) -> list[str]:
@@ -51,8 +79,7 @@ def console(*, stderr: bool = False) -> Console:
 
     With NO_COLOR it has no escape codes at all, not even for bold.
     """
-    # None if the caller has closed it, as some schedulers do; the exit code remains
-    file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
+    file = (sys.stderr or io.StringIO()) if stderr else stdout()
     is_terminal = file.isatty()
     return Console(
         file=file,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
+import logging
 import os
 import re
 import signal
@@ -161,6 +163,22 @@ def test_where_a_topology_stands_and_what_it_is(shop):
     assert read("status")[0]["paused"] == by_me("the disk is full")
     assert "is resumed" in say("resume", "shop").stdout
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+
+
+def test_what_others_print_and_log_is_not_in_the_answer(shop, monkeypatch):
+    """Airflow, which is asked for the ledger's connection, logs to the standard output."""
+    module = importlib.import_module("reliability.cli.app")  # the name `app` is the command line's
+    opened = module.open_ledger
+
+    def talkative(*arguments, **named):
+        print("Connection Retrieved")
+        logging.StreamHandler(sys.stdout).handle(logging.makeLogRecord({"msg": "committed"}))
+        return opened(*arguments, **named)
+
+    monkeypatch.setattr(module, "open_ledger", talkative)
+    said = say("status", "--json")
+    assert said.stderr.split() == ["Connection", "Retrieved", "committed"]
+    assert json.loads(said.stdout)
 
 
 def test_the_story_of_an_attempt_and_of_a_txid(shop):
@@ -677,7 +695,7 @@ def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
 def test_a_person_lets_order_go_on(shop):
     shop.deliver(made(4), made(5), made(6))
     shop.process(5)
-    assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout.strip() == "n"
+    assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout == ""
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
     assert said == (
         "txid 4 of shop is parked: nothing of its batch counts. "

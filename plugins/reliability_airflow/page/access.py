@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api import security
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from airflow.models.dag import DagModel
 from fastapi import Depends, FastAPI, HTTPException, Request
 
 from reliability_airflow.page import reading
@@ -26,17 +27,7 @@ logged_in = Depends(get_user)
 
 def _allowed(request: Request, user: Any, method: Literal["GET", "PUT"]) -> list[bool]:
     """Say of each DAG of the address's topology whether the user may do this with its runs."""
-    allowed = []
-    for dag_id in reading.dags_of(request.path_params["topology"]):
-        try:
-            requires_access_dag(method, DagAccessEntity.RUN, dag_id)(request, user)
-        except HTTPException as refused:
-            if refused.status_code != HTTPStatus.FORBIDDEN:
-                raise
-            allowed.append(False)
-        else:
-            allowed.append(True)
-    return allowed
+    return [_may(user, method, each) for each in reading.dags_of(request.path_params["topology"])]
 
 
 def _reads(request: Request, user: GetUserDep) -> None:
@@ -125,13 +116,14 @@ def _roles_of(user: Any) -> list[str]:
 
 
 def _may(user: Any, method: Literal["GET", "PUT"], dag_id: str) -> bool:
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-
+    details: dict[str, Any] = {"id": dag_id}
+    if "team_name" in DagDetails.__dataclass_fields__:  # since 3.2
+        details["team_name"] = DagModel.get_team_name(dag_id)
     return bool(
         get_auth_manager().is_authorized_dag(
             method=method,
             access_entity=DagAccessEntity.RUN,
-            details=DagDetails(id=dag_id),
+            details=DagDetails(**details),
             user=user,
         )
     )
