@@ -30,7 +30,7 @@ COMBINATIONS = [
     Combination(airflow="3.3.2", spark="4.0.5", python="3.11", postgres=18),
     Combination(airflow="3.0.6", spark="4.0.0", python="3.10", postgres=15, resolution=LOWEST),
 ]
-STEPS = ("parse", "batch", "page", "replay", "kill")
+STEPS = ("parse", "page", "batch", "replay", "kill")
 RESULTS = HOME / "results.json"
 PAGE = ROOT / "docs" / "deployment" / "versions.md"
 BEGIN, END = "<!-- written by `make matrix` -->\n", "<!-- end -->\n"

@@ -423,7 +423,8 @@ def _sessions(connection: LedgerConnection, where: str) -> Iterator[CheckResult]
         yield _warning(check, lacking, todo)
     else:
         bound = "" if limit is None else f", by CONNECTION LIMIT {limit}"
-        yield _ok(check, f"attempts may have {wanted} at once{bound}; the server has {server}")
+        most = f"attempts may have {wanted} at once{bound}" if loads else "there is no topology yet"
+        yield _ok(check, f"{most}; the server has {server}")
     if facts["expires"]:
         what = f"the password of {facts['login']} is valid until {facts['valid_until']}"
         todo = f"ALTER ROLE {facts['login']} VALID UNTIL, with a new password"
