@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,8 +92,8 @@ def test_a_run_goes_on_when_one_of_two_schedulers_and_of_two_triggerers_is_kille
 
 
 @contextmanager
-def celery(airflow, port) -> Iterator[Background]:
-    """Let a Celery worker run the tasks, which it gets from a Redis."""
+def celery(airflow, port) -> Iterator[Callable[[], float]]:
+    """Let a Celery worker run the tasks, which it gets from a Redis; yield what kills it."""
     services, url = airflow.airflow, f"redis://{HOST}:{port}/0"
     env = services.env() | {
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
@@ -103,25 +103,27 @@ def celery(airflow, port) -> Iterator[Background]:
     own = partial(Background, state_dir=services.state_dir)
     broker, worker, scheduler = own(name="redis"), own(name="worker"), own(name="scheduler")
     broker.start([BROKER, "--bind", HOST, "--port", str(port), "--save", ""], env, ROOT, {})
-    for background, arguments in ((scheduler, COMPONENTS["scheduler"]), (worker, WORKER)):
+
+    def start(background: Background, arguments: tuple[str, ...], since: str = url) -> None:
         command = [sys.executable, airflow_component.__file__, *arguments]
-        background.start(command, env, services.home, depends_on={"celery": url})
+        background.start(command, env, services.home, depends_on={"celery": since})
+
+    def kill_and_start_again() -> float:
+        """Kill the worker with all that it runs; return the moment."""
+        leader = worker.find()
+        assert leader is not None
+        kill(family(leader))
+        moment = time.monotonic()
+        start(worker, WORKER, str(moment))
+        return moment
+
+    start(scheduler, COMPONENTS["scheduler"])
+    start(worker, WORKER)
     try:
-        yield worker
+        yield kill_and_start_again
     finally:
         stop_all([scheduler, worker, broker], 1)
         airflow.up(lambda text: None)
-
-
-def killed_and_started_again(worker: Background) -> float:
-    """Kill a worker with all that it runs; return the moment."""
-    leader = worker.find()
-    assert leader is not None
-    command, env, folder = leader.cmdline(), leader.environ(), Path(leader.cwd())
-    kill(family(leader))
-    moment = time.monotonic()
-    worker.start(command, env, folder, depends_on={"again": str(moment)})
-    return moment
 
 
 @pytest.mark.skipif(not shutil.which(BROKER), reason="there is no Redis on this host")
@@ -130,17 +132,17 @@ def test_a_celery_worker_is_killed_in_the_middle_of_a_step_and_of_a_commit(dates
     for file in ("a", "b"):
         dag.deliver("2026-01-01", "man", "dog", file=file)
     dag.hold()
-    with celery(airflow, free_port()) as worker:
+    with celery(airflow, free_port()) as kill_worker:
         dag.unpause()
         wait_for(lambda: "1:0" in dag.attempts(), "an attempt", 600)
-        began = killed_and_started_again(worker)
+        began = kill_worker()
         wait_for(lambda: "1:1" in dag.attempts(), "another attempt", 600)
         print(f"celery: another attempt {time.monotonic() - began:.0f} s after the kill of a step")
         with closing(own_session(ledger.dsn)) as locking, locking.cursor() as cursor:
             cursor.execute("LOCK TABLE words_celery IN EXCLUSIVE MODE")
             dag.let_go()
             wait_for(lambda: waits_for_a_lock(ledger), "a commit in its middle", 600)
-            began = killed_and_started_again(worker)
+            began = kill_worker()
         wait_for(lambda: dag.states_now() == ["success"], "the run", 600)
         print(f"celery: done {time.monotonic() - began:.0f} s after the kill of a commit")
         print("celery:", dag.attempts(), dag.commits())

@@ -1,6 +1,6 @@
 """Random histories of the real engine on real ledgers: G1 to G4 and G8 hold in every one.
 
-Two processes draw 100 histories, always the same ones, and 40 with corrections. For a longer
+Two processes draw 60 histories, always the same ones, and 24 with corrections. For a longer
 run with others::
 
     RELIABILITY_HISTORIES=50000 python -m pytest tests/simulation
@@ -22,7 +22,7 @@ import pytest
 from tests.simulation.histories import happen_many
 
 PROCESSES = 2
-A_FEW = {"operations": 100, "corrections": 40}
+A_FEW = {"operations": 60, "corrections": 24}
 
 WANTED = int(os.environ.get("RELIABILITY_HISTORIES", "0"))
 
