@@ -145,9 +145,9 @@ def test_a_celery_worker_is_killed_in_the_middle_of_a_step_and_of_a_commit(dates
             began = kill_worker()
         wait_for(lambda: dag.states_now() == ["success"], "the run", 600)
         print(f"celery: done {time.monotonic() - began:.0f} s after the kill of a commit")
-        print("celery:", dag.attempts(), dag.commits())
+        print("celery:", dag.attempts())
     assert dag.counted() == {"dog": 2, "man": 2}
-    assert mismatches(dag) == []
+    assert dag.commits() == ["1:1", "2:1"]
 
 
 def waits_for_a_lock(ledger):
