@@ -121,7 +121,8 @@ def test_what_a_later_run_works_on_is_not_left(run, connection, topology, run_st
             run_step(*step)
 
     IntervalRun(connection, topology, january(), look_and_run, by="bea", patience=30).run()
-    assert seen == [[]] * 2
+    # txid 2 may have been processed by the run that failed, beside txid 1
+    assert seen in ([[]], [[]] * 2)
 
 
 def test_a_source_that_is_not_ready_is_waited_for(run, topology, monkeypatch):
