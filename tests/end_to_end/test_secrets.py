@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -63,13 +63,6 @@ class Rotated:
     dag: Dag
     watch: Watch
     told: tuple[tuple[int, int], ...]
-    ended: list[str] = field(default_factory=list)
-
-    def processes(self) -> str:
-        """Return arguments and environments of all processes until the runs had ended."""
-        if not self.ended:
-            self.ended.append(self.watch.end())
-        return self.ended[0]
 
 
 def a_password_changes_while_spark_runs(dates: Dates) -> Rotated:
@@ -176,8 +169,9 @@ def test_no_password_is_where_somebody_else_may_look(rotated, airflow, dates_fol
     """
     kept = (airflow.credentials.password(name) for name in ("airflow", "reliability"))
     secrets = [*PASSWORDS, *kept]
+    processes = rotated.watch.end()
     places = {
-        "arguments and environments": (rotated.processes(), CANARY),
+        "arguments and environments": (processes, CANARY),
         "event logs": (_files(*dates_folder.glob("input/*local-*")), CANARY),
         "logs": (_files(airflow.state_dir / "logs", airflow.airflow.home / "logs"), CANARY),
         "Airflow's interface": (_answers(rotated.dag), CANARY),
@@ -188,8 +182,8 @@ def test_no_password_is_where_somebody_else_may_look(rotated, airflow, dates_fol
     for place, (text, known) in places.items():
         assert known in text, f"the search in {place} is blind"
         assert [secret for secret in secrets if secret in text] == [], place
-    assert "process_batch.py" in rotated.processes()
-    assert "DATES_FOLDER" in rotated.processes()
+    assert "process_batch.py" in processes
+    assert "DATES_FOLDER" in processes
 
 
 def _files(*places: os.PathLike[str]) -> str:
@@ -203,7 +197,7 @@ def _answers(dag: Dag) -> str:
     of_dag = f"/api/v2/dags/{dag.dag_id}"
     paths = [
         *(f"{of_dag}{each}" for each in ("", "/details", "/tasks", "/dagRuns", "/dagVersions")),
-        *(f"/api/v2/{each}/{dag.dag_id}" for each in ("dagSources",)),
+        f"/api/v2/dagSources/{dag.dag_id}",
         *("/api/v2/connections", "/api/v2/variables", "/api/v2/config", "/api/v2/importErrors"),
         f"/api/v2/eventLogs?dag_id={dag.dag_id}",
     ]
