@@ -27,7 +27,7 @@ from tests.support.fix_pipeline import month, shop
 from tests.support.fix_postgres import ROOT, rows
 from tests.support.quarantined import correct, edit, lines
 
-PAGE = "docs/spouts.md"
+PAGE = "docs/sources/parquet.md"
 MIDNIGHT = datetime(2013, 3, 1)
 TENTH = 0.10000000149011612  # a float's, exactly
 FAR = date(9999, 12, 31)
@@ -84,7 +84,7 @@ def pinned(spark):
     return spark
 
 
-# --- the table of docs/spouts.md: one file against the schema ------------------------------------
+# --- the table of the page: one file against the schema -----------------------------------------
 
 # the file's type, a value, the declared type, and the value in it
 NARROWER = [

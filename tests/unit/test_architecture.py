@@ -80,6 +80,11 @@ ALLOWED = {
         "reliability.states",
         "reliability.transaction",
     },
+    "reliability/testing": {
+        "reliability.core",
+        "reliability.testing",
+        "reliability.transaction.emit",
+    },
     "reliability/cli": {
         "reliability.cli",
         "reliability.core",
