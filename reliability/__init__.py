@@ -20,6 +20,7 @@ from reliability.core.state import (
     State,
     TransactionalState,
 )
+from reliability.spouts.delta import DeltaSpout
 from reliability.spouts.file import FileSpout
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.parquet import Parquet
@@ -39,6 +40,7 @@ __all__ = [
     "ContributionState",
     "Count",
     "Csv",
+    "DeltaSpout",
     "FileSpout",
     "First",
     "History",

@@ -349,10 +349,23 @@ class FileRefused(
 
 class SourceIsATable(
     Terminal,
-    remedy="let the job that writes the table also write each batch of new rows as files that "
-    "never change, outside the table's folder, and read these. Nothing was allocated.",
+    remedy="read a table of Delta Lake with a DeltaSpout. For another one, let the job that writes "
+    "it also write each batch of new rows as files that never change, outside the table's folder, "
+    "and read these. Nothing was allocated.",
 ):
     """A pattern matches the files of a table whose log alone says which of them count."""
+
+
+class SourceRewritten(
+    Terminal,
+    remedy="decide what becomes of such changes, by the spout's changes=; or let since= begin "
+    "behind the version. Then {resume_runs}. Nothing was allocated.",
+):
+    """A table of Delta Lake or Iceberg has changed or removed rows, which its spout refuses."""
+
+
+class LibraryMissing(Terminal, remedy="install the package where the tasks and Spark run."):
+    """A package that a spout needs, and that others need not have, is not installed."""
 
 
 class SourceChanged(

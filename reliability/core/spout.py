@@ -152,6 +152,13 @@ def only(item_type: type[_Item], items: Iterable[SourceItem]) -> list[_Item]:
     return [item for item in items if isinstance(item, item_type)]
 
 
+def last_of(item_type: type[_Item], metas: Iterable[BatchMeta]) -> _Item | None:
+    """Return the last item of the last batch that ends with one of this class, if any does."""
+    ends = [meta.items[-1] for meta in metas if meta.items]
+    found = only(item_type, ends)
+    return found[-1] if found else None
+
+
 def source_item(item_type: type[_Item]) -> type[_Item]:
     """Register a class of source items, so that batches of them can be read from the ledger.
 
@@ -250,6 +257,9 @@ class AllocatedItems(Protocol):
         predecessors, and those that a refrozen batch gave up and that its replay has yet to remove.
         """
 
+    def last(self, item_type: type[_Item]) -> _Item | None:
+        """Return the last item of the last txid that ends with one of this class, if any does."""
+
 
 class NoItems:
     """No txid has anything yet."""
@@ -259,6 +269,9 @@ class NoItems:
 
     def keys(self, source: str) -> Mapping[int, str]:
         return {}
+
+    def last(self, item_type: type[_Item]) -> _Item | None:
+        return None
 
 
 class Spout(ABC):

@@ -65,11 +65,15 @@ class Parquet(FileFormat):
 
     def read(self, path: str, schema: str) -> tuple[FileItem, list[FileItem]]:
         whole, groups = read_with_groups(path)
-        if schema and self.drift == REFUSE:
-            _check_equal(whole, schema)
-        elif schema:
-            self.columns([whole], schema)
+        self.check_file(whole, schema)
         return whole, groups
+
+    def check_file(self, item: FileItem, schema: str) -> None:
+        """Raise FileRefused unless the policy reads a file of these columns by the schema."""
+        if schema and self.drift == REFUSE:
+            _check_equal(item, schema)
+        elif schema:
+            self.columns([item], schema)
 
     def check_batch(self, files: Sequence[FileItem], schema: str) -> None:
         if self.drift == REFUSE:

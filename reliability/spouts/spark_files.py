@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -50,15 +50,21 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
-    """Map a row to its file's ordinal; a file that is not in the batch has a NULL ordinal.
+    """Map a row to its file's ordinal in the batch; see `ordinal_in`."""
+    return ordinal_in(frame, only(FileItem, meta.items), ordinals(meta.items))
+
+
+def ordinal_in(frame: DataFrame, files: Iterable[FileItem], places: Mapping[str, int]) -> Column:
+    """Map a row to the ordinal of its file, which is NULL for a file that is not among these.
 
     Its rows do not balance. A few files of different sizes are told by these: Spark compares a
     number in a twentieth of the time that it takes to look up a path.
+
+    :param places: path -> ordinal
     """
-    places = ordinals(meta.items)
-    sizes = {item.size: places[item.path] for item in only(FileItem, meta.items)}
+    sizes = {item.size: places[item.path] for item in files}
     if len(sizes) < len(places) or len(places) > FILES_BY_SIZE:
-        return _ordinal_by_path(frame, meta)
+        return _ordinal_by_path(frame, places)
     ordinal_of = F.lit(None).cast("bigint")
     for size, ordinal in sizes.items():
         is_this_file = metadata(frame, "file_size") == size
@@ -66,9 +72,9 @@ def ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
     return ordinal_of
 
 
-def _ordinal_by_path(frame: DataFrame, meta: BatchMeta) -> Column:
+def _ordinal_by_path(frame: DataFrame, places: Mapping[str, int]) -> Column:
     """Map a row to its file's ordinal, by the whole path: two files may have one base name."""
-    by_path = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
+    by_path = {locate(path): ordinal for path, ordinal in places.items()}
     pairs: list[Column] = []
     for uri in frame.inputFiles():
         # For the same file, _metadata.file_path has file:/… and inputFiles() has file:///…

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from reliability.core.keys import read_ranges, touches, write_ranges
-from reliability.core.spout import WHOLE, BatchMeta, SourceItem
+from reliability.core.spout import WHOLE, BatchMeta, SourceItem, last_of
+
+_Item = TypeVar("_Item", bound=SourceItem)
 
 
 class Txids:
@@ -32,6 +35,9 @@ class Txids:
     def keys(self, source: str) -> Mapping[int, str]:
         parts = {txid: parts_of(meta.items).get(source) for txid, meta in self.batches.items()}
         return {txid: part for txid, part in parts.items() if part}
+
+    def last(self, item_type: type[_Item]) -> _Item | None:
+        return last_of(item_type, self.batches.values())
 
     def _items(self) -> list[tuple[int, SourceItem]]:
         return [(txid, item) for txid, meta in self.batches.items() for item in meta.items]

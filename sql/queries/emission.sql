@@ -18,6 +18,12 @@ SELECT 0, range_agg(part - refrozen_part)::text FROM reliability.source_item
 HAVING count(*) > 0
  ORDER BY txid;
 
+-- last_batch_of_kind --
+-- The frozen batch of the last txid whose batch ends with a source item of this kind.
+SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
+ WHERE topology = %(topology)s AND batch_meta -> -1 ->> 'kind' = %(kind)s
+ ORDER BY txid DESC LIMIT 1;
+
 -- any_part_is_allocated --
 -- Whether another run has allocated any of these parts since they were planned, or a person has
 -- excluded them.

@@ -40,7 +40,7 @@ def spout(pattern):
     return FileSpout(pattern, 9, format=Csv(), schema="n int", allow_empty=True)
 
 
-class Ledger:
+class Ledger(NoItems):
     """What txid 1 has: names as an earlier emission wrote them."""
 
     def __init__(self, names=(), parts=()):

@@ -7,6 +7,7 @@ table. An EXCLUDE constraint keeps the parts of an item disjoint, whatever the c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from reliability.core.spout import (
     WHOLE,
@@ -14,9 +15,13 @@ from reliability.core.spout import (
     BatchMeta,
     ItemPart,
     SourceItem,
+    last_of,
     verdict_of,
 )
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.read_rows import batch_of
+
+_Item = TypeVar("_Item", bound=SourceItem)
 
 
 class LedgerItems:
@@ -36,12 +41,18 @@ class LedgerItems:
         rows = self._ledger.all("parts_of_item", topology=self._topology, item=source)
         return {row["txid"]: row["part"] for row in rows}
 
+    def last(self, item_type: type[_Item]) -> _Item | None:
+        key = {"topology": self._topology, "kind": item_type.kind}
+        rows = self._ledger.all("last_batch_of_kind", **key)
+        return last_of(item_type, map(batch_of, rows))
+
 
 class _ItemsOfBatches:
     """The allocated items in the ledger, and those of batches that are not in it yet."""
 
     def __init__(self, base: AllocatedItems, metas: Sequence[BatchMeta]) -> None:
         self._base = base
+        self._metas = metas
         self._items = [(-number, item) for number, meta in enumerate(metas) for item in meta.items]
 
     def which(self, identities: Sequence[str]) -> set[str]:
@@ -56,6 +67,9 @@ class _ItemsOfBatches:
                 # Postgres merges the ranges of a multirange itself, so they can be concatenated.
                 parts[number] = item.part if part is None else f"{part[:-1]},{item.part[1:]}"
         return parts
+
+    def last(self, item_type: type[_Item]) -> _Item | None:
+        return last_of(item_type, self._metas) or self._base.last(item_type)
 
 
 def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedItems:

@@ -1,0 +1,130 @@
+"""The frame of data files of a table whose log says what is in each: of Delta Lake or Iceberg.
+
+Spark reads them as Parquet, by the columns that the log gives them. A column that a file was
+written without is NULL. Values of partition columns come from the log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reliability.core.column import quoted
+from reliability.core.errors import SchemaMismatch
+from reliability.core.fold import ACCOUNTING
+from reliability.core.types import common_type
+from reliability.deployment.lazy import F
+from reliability.spark.frames.accounting_columns import with_tuple_ids
+from reliability.spouts.ddl import read_ddl
+from reliability.spouts.file_item import FileItem
+from reliability.spouts.parquet_columns import Columns
+from reliability.spouts.spark_files import (
+    as_spark_reads,
+    metadata,
+    ordinal_in,
+    place_of_rows,
+    united,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file of a batch.
+
+    :param path: as a FileItem has it
+    :param ordinal: of its item in the batch
+    :param schema: its columns in the table, as Spark's DDL
+    :param stored: the columns in the file, one for each of `schema` that is not in `partition`; if
+        empty, they have the same names
+    :param partition: the values of columns that are the same in all its rows, as text
+    """
+
+    path: str
+    size: int
+    ordinal: int
+    schema: str
+    stored: str = ""
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> Columns:
+        return columns_in(self.schema)
+
+
+def columns_in(schema: str) -> Columns:
+    """Return the columns of a schema that the library has written."""
+    columns = read_ddl(schema)
+    assert columns is not None
+    return columns
+
+
+def ddl_of(columns: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns)
+
+
+def frame_of_files(spark: SparkSession, files: Sequence[DataFile], wanted: Columns) -> DataFrame:
+    """Return the rows of data files with `_x` and `_n`; there is at least one file.
+
+    :param wanted: the columns of the frame; each type holds all values of the files' own
+    :raises SchemaMismatch: a column of a file does not fit
+    """
+    groups: dict[tuple[str, str, frozenset[str], int], list[DataFile]] = defaultdict(list)
+    times: dict[str, int] = defaultdict(int)
+    for each in files:
+        # one file may be there twice, and rows are told apart by their files
+        times[each.path] += 1
+        key = (each.schema, each.stored, frozenset(each.partition), times[each.path])
+        groups[key].append(each)
+    return united([_frame(spark, alike, wanted) for alike in groups.values()])
+
+
+def _frame(spark: SparkSession, files: Sequence[DataFile], wanted: Columns) -> DataFrame:
+    """Return the rows of files that are alike."""
+    first = files[0]
+    inside = [column for column in first.columns if column[0] not in first.partition]
+    stored = columns_in(first.stored) if first.stored else inside
+    frame = spark.read.schema(ddl_of(stored)).parquet(*as_spark_reads(f.path for f in files))
+    places = {each.path: each.ordinal for each in files}
+    items = [FileItem(path=each.path, size=each.size, mtime_ns=0, rows=0) for each in files]
+    ordinal = ordinal_in(frame, items, places)
+    own = {
+        name: F.col(quoted(theirs)).cast(type_)
+        for (name, type_), (theirs, _) in zip(inside, stored, strict=True)
+    }
+    for name, type_ in first.columns:
+        if name in first.partition:
+            own[name] = _partition_value(files, name, ordinal).cast(type_)
+    types = dict(first.columns)
+    columns = [
+        _converted(own.get(name), name, types.get(name), type_).alias(name)
+        for name, type_ in wanted
+    ]
+    rows = with_tuple_ids(frame.select("*"), ordinal, metadata(frame, "row_index"))
+    names = [name for name, _ in wanted]
+    return rows.select(*columns, *ACCOUNTING, *place_of_rows(rows, names))
+
+
+def _converted(column: Column | None, name: str, own: str | None, wanted: str) -> Column:
+    if column is None:
+        return F.lit(None).cast(wanted)
+    if own == wanted:
+        return column
+    if own is None or common_type(own, wanted) != wanted:
+        raise SchemaMismatch(
+            f"column {name} is {own} in a file of the batch, and {wanted} in another",
+            remedy="cast it in the job that writes the table; {skip} leaves the batch out.",
+        )
+    return column.cast(wanted)
+
+
+def _partition_value(files: Sequence[DataFile], name: str, ordinal: Column) -> Column:
+    values = {each.partition[name] for each in files}
+    if len(values) == 1:
+        return F.lit(values.pop())
+    pairs = [F.lit(v) for each in files for v in (each.ordinal, each.partition[name])]
+    return F.element_at(F.create_map(*pairs), ordinal)

@@ -1,0 +1,86 @@
+"""DeltaFile: a data file of a Delta table, as one version of the table's log has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from reliability.core.spout import SourceItem, source_item
+from reliability.spouts.data_file import DataFile, columns_in
+from reliability.spouts.file_item import FileItem
+
+INSERT, DELETE, FEED = "insert", "delete", "feed"
+"""What the rows of a file are: new ones, ones that are gone, or changes that each say what."""
+FEED_COLUMNS = "_change_type string, _commit_version bigint"
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaFile(SourceItem):
+    """A data file, and what the log says of it.
+
+    :param path: as a FileItem has it
+    :param version: of the log entry
+    :param behind: how many more files that entry has
+    :param schema: all columns of the table then, as Spark's DDL
+    :param stored: the columns of the file itself, in the order of `schema` without the partition's,
+        if the table's column mapping gives them other names; else empty
+    :param partition: the values of partition columns as text, as a JSON object
+    :param change: what its rows are
+    :param is_named: its identity has version and change, as one file may come and go
+    :param is_snapshot: the entry stands for the whole table, as it was at the first emission
+    :param is_lost: the file was gone when its txid was refrozen, and nothing of it is read
+    """
+
+    kind: ClassVar[str] = "delta"
+    path: str
+    size: int
+    rows: int
+    table_id: str
+    version: int
+    behind: int
+    schema: str
+    stored: str = ""
+    partition: str = "{}"
+    change: str = INSERT
+    is_named: bool = False
+    is_snapshot: bool = False
+    is_lost: bool = False
+
+    @property
+    def identity(self) -> str:
+        return f"{self.path}@{self.version}:{self.change}" if self.is_named else self.path
+
+    @property
+    def values(self) -> Mapping[str, str | None]:
+        values: dict[str, str | None] = json.loads(self.partition)
+        return values
+
+    def lost(self) -> DeltaFile:
+        return replace(self, rows=0, is_lost=True)
+
+    def data_file(self, ordinal: int) -> DataFile:
+        """Return how Spark reads it; what it changed is in columns of the change data feed."""
+        schema, stored, values = self.schema, self.stored, dict(self.values)
+        if self.is_named:
+            schema = f"{schema}, {FEED_COLUMNS}"
+            values["_commit_version"] = str(self.version)
+            if self.change == FEED:
+                stored = stored and f"{stored}, _change_type string"
+            else:
+                values["_change_type"] = self.change
+        return DataFile(
+            path=self.path,
+            size=self.size,
+            ordinal=ordinal,
+            schema=schema,
+            stored=stored,
+            partition=values,
+        )
+
+    def described(self) -> FileItem:
+        """Return what a policy for columns looks at."""
+        columns = columns_in(self.schema)
+        return FileItem(path=self.path, size=self.size, mtime_ns=0, rows=self.rows, columns=columns)

@@ -1,0 +1,589 @@
+"""DeltaSpout: what versions of a Delta table add, exactly once, whatever becomes of its files.
+
+The tables are written by the library deltalake, by its own engine; Spark reads their files only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from reliability import Count, DeltaSpout, FileSpout, State, Sum, Topology
+from reliability.core.errors import (
+    FileRefused,
+    InvalidDefinition,
+    LibraryMissing,
+    RowsUnaccounted,
+    SchemaMismatch,
+    SourceChanged,
+    SourceIsATable,
+    SourceRewritten,
+    SourceUnreadable,
+)
+from reliability.core.spout import BatchMeta, NoItems
+from reliability.deployment.lazy import pa, pq
+from reliability.spouts.delta_log import read_metadata
+from reliability.testing import Source, check_spout
+from reliability.testing.allocated import Txids
+from reliability.transaction.correct.rollback import release, roll_back
+from tests.support.fix_postgres import rows
+
+MODE, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def table_of(values: Sequence[tuple[int, str, int]]) -> Any:
+    """Return rows of a customer, a day and a price."""
+    names = ("customer", "day", "price")
+    return pa.Table.from_pylist(
+        [dict(zip(names, each, strict=True)) for each in values],
+        schema=pa.schema([("customer", pa.int64()), ("day", pa.string()), ("price", pa.int64())]),
+    )
+
+
+def append(path: Path, *values: tuple[int, str, int], **more: Any) -> None:
+    """Commit a version that adds rows; the first makes the table."""
+    more = {"partition_by": ["day"], **more} if not (path / "_delta_log").exists() else more
+    write_deltalake(str(path), table_of(values), mode="append", **more)
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """A table with two versions, partitioned by a name that has to be encoded."""
+    path: Path = tmp_path / "orders"
+    append(path, (1, "Mon day", 5), (1, "Mon day", 5), (2, "50%", 7))
+    append(path, (3, "Mon day", 9))
+    return path
+
+
+def log_of(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.json"
+
+
+def actions_of(path: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_of(path, version).read_text().splitlines()]
+
+
+def added_by(path: Path, version: int) -> list[Path]:
+    """Return the files that a version adds."""
+    adds = [action["add"] for action in actions_of(path, version) if "add" in action]
+    return [path / unquote(add["path"]) for add in adds]
+
+
+def plan_of(spout: DeltaSpout, txids: Any = None) -> list[Any]:
+    return spout.plan(None, txids or NoItems())
+
+
+def record(spout: DeltaSpout, txids: Txids) -> list[int]:
+    """Emit; return how many rows each new batch has."""
+    batches = spout.cut(plan_of(spout, txids))
+    metas = [BatchMeta(items=items, emitted=spout.count(items)) for items in batches]
+    return [txids.record(meta).emitted.count for meta in metas]
+
+
+def read(spark, spout: DeltaSpout, meta: BatchMeta) -> Counter[Any]:
+    """Return the rows of a batch, and check that their fold is the emitted one."""
+    spout.verify(meta)
+    frame = spout.frame(spark, meta)
+    names = [name for name in frame.columns if name not in ("_x", "_n")]
+    found = frame.selectExpr(*names, "_x").collect()
+    xor = 0
+    for row in found:
+        xor ^= row["_x"]
+    assert (xor, len(found)) == (meta.emitted.xor, meta.emitted.count)
+    return Counter(tuple(row[:-1]) for row in found)
+
+
+def read_all(spark, spout: DeltaSpout, txids: Txids) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for meta in txids.batches.values():
+        total += read(spark, spout, meta)
+    return total
+
+
+# --- the contract --------------------------------------------------------------------------------
+
+
+class Orders(Source):
+    """A Delta table to which people append; once it is optimised in between."""
+
+    def __init__(self, path: Path):
+        self.path, self.numbers = path, count(1)
+
+    def add(self):
+        number = next(self.numbers)
+        append(self.path, (number, "Mon day", 5), (number, "50%", 5), configuration=FEED)
+        if number == 4:
+            DeltaTable(str(self.path)).optimize.compact()
+
+    def change(self):
+        [first] = added_by(self.path, 0)
+        pq.write_table(pq.read_table(first, partitioning=None).slice(0, 0), first)
+
+    def lose(self):
+        added_by(self.path, 1)[0].unlink()
+
+    def rows(self):
+        return DeltaTable(str(self.path)).to_pyarrow_table().to_pylist()
+
+
+def test_it_keeps_the_contract(tmp_path, spark):
+    path = tmp_path / "orders"
+    append(path, (0, "Mon day", 1))
+    spout = DeltaSpout(str(path), opaque=True, max_files_per_batch=2)
+    more = replace(spout, max_versions_per_batch=3, max_files_per_batch=None)
+    tried = check_spout(spout, Orders(path), spark=spark, others=[more])
+    assert {"a change and a refreeze", "a loss and a refreeze"} <= {*tried}
+
+
+# --- twelve batches ------------------------------------------------------------------------------
+
+
+def totals(batch):
+    return {"totals": batch}
+
+
+def topology(path: Path, **options: Any) -> Topology:
+    return Topology(
+        "orders",
+        spout=DeltaSpout(str(path), **options),
+        process=totals,
+        states=[
+            State(
+                "totals",
+                key={"customer": "bigint", "day": "text"},
+                values={"orders": Count(), "revenue": Sum("price", "bigint")},
+            )
+        ],
+        max_spout_pending=2,
+    )
+
+
+def expected(batches: Sequence[Sequence[tuple[int, str, int]]]) -> list[tuple[Any, ...]]:
+    """Return the table of these rows, as pandas computes it."""
+    import pandas as pd
+
+    frame = pd.concat([table_of(each).to_pandas() for each in batches])
+    found = frame.groupby(["customer", "day"]).agg(
+        orders=("price", "size"), revenue=("price", "sum")
+    )
+    return [
+        tuple(row) for row in found.reset_index().sort_values(["customer", "day"]).values.tolist()
+    ]
+
+
+TOTALS = 'SELECT customer, day, orders, revenue FROM totals ORDER BY customer, day COLLATE "C"'
+
+
+def test_twelve_batches_through_all_that_happens(tmp_path, pipeline, connection):
+    path = tmp_path / "orders"
+    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(13)]
+    append(path, *batches[0])
+    first = pipeline(topology(path))
+    assert first.emit(None) == [1]
+    first.transact(1)
+    for each in batches[1:5]:
+        append(path, *each)
+    second = first.again("second")
+    assert second.emit(None) == [2, 3, 4, 5]
+    dying = second.begin(2)
+    second.run_step(dying)
+    dies(connection)
+    for txid in (2, 3, 4, 5):
+        second.transact(txid)
+    assert attempts(connection, 2) == [(0, "FENCED"), (1, "COMMITTED")]
+    # compaction of the source, and what comes around it
+    DeltaTable(str(path)).optimize.compact()
+    for each in batches[5:12]:
+        append(path, *each)
+    DeltaTable(str(path)).optimize.z_order(["price"])
+    third = second.again("third")
+    assert third.emit(None) == [6, 7, 8, 9, 10, 11, 12]
+    for txid in range(6, 13):
+        third.transact(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    # replays read the files that the table itself has replaced, and a rollback knows what they gave
+    first.replay(1)
+    third.replay(9)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    roll_back(connection, "orders", 10, "too early")
+    assert rows(connection, TOTALS) == expected(batches[:10])
+    release(connection, "orders")
+    for txid in (11, 12):
+        third.replay(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    # VACUUM takes away what the table has replaced: a replay says so, and nothing moves
+    DeltaTable(str(path)).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    second.max_tries += 1
+    with pytest.raises(SourceChanged, match="of version 2 is gone"):
+        second.transact(3)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    second.runner.refreeze(3, "its file is gone")
+    second.replay(3)
+    assert rows(connection, TOTALS) == expected([*batches[:2], *batches[3:12]])
+    append(path, *batches[12])
+    fourth = third.again("fourth")
+    assert fourth.emit(None) == [13]
+    fourth.transact(13)
+    assert rows(connection, TOTALS) == expected([*batches[:2], *batches[3:]])
+
+
+def dies(connection):
+    """Let the driver of the current attempt have died, some time ago."""
+    with connection.transaction() as tx:
+        tx.cursor.execute("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+                          " WHERE lease_until IS NOT NULL")  # fmt: skip
+
+
+def attempts(connection, txid):
+    found = "SELECT attempt_id, status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY 1"
+    return rows(connection, found, txid=txid)
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def changed(orders: Path, operation: str) -> None:
+    table = DeltaTable(str(orders))
+    if operation == "delete":
+        table.delete("customer = 1")
+    elif operation == "update":
+        table.update(predicate="customer = 3", updates={"price": "10"})
+    elif operation == "merge":
+        source = table_of([(2, "50%", 70), (4, "Tue", 1)])
+        merge = table.merge(source, "s.customer = t.customer", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    else:
+        write_deltalake(str(orders), table_of([(9, "Sun", 1)]), mode="overwrite")
+
+
+OPERATIONS = ["delete", "update", "merge", "overwrite"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_version_that_changes_rows_is_refused_and_names_the_way_out(orders, operation):
+    txids = Txids()
+    spout = DeltaSpout(str(orders))
+    assert record(spout, txids) == [4]
+    changed(orders, operation)
+    with pytest.raises(SourceRewritten, match=r"version 2 of .*rewrites . files") as refused:
+        record(spout, txids)
+    assert "changes=" in str(refused.value)
+    append(orders, (5, "Tue", 3))
+    assert record(replace(spout, since=3), txids) == [1]
+    assert record(spout, txids) == []
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_ignored_changes_count_nothing_twice(orders, operation, caplog):
+    txids = Txids()
+    spout = DeltaSpout(str(orders), changes="ignore")
+    assert record(spout, txids) == [4]
+    changed(orders, operation)
+    append(orders, (5, "Tue", 3))
+    assert record(spout, txids) == [1]
+    assert "version 2 of" in caplog.text
+    assert "is left out" in caplog.text
+
+
+@pytest.mark.parametrize("has_feed", [True, False], ids=["with a feed", "by whole files"])
+def test_change_data_adds_up_to_the_table(tmp_path, spark, has_feed):
+    """Inserts less deletes are the table, with and without a change data feed of its own."""
+    path, txids = tmp_path / "orders", Txids()
+    feed = {"configuration": FEED} if has_feed else {}
+    append(path, (1, "Mon day", 5), (1, "Mon day", 5), (2, "50%", 7), **feed)
+    append(path, (3, "Mon day", 9), (4, "Mon day", 2))
+    spout = DeltaSpout(str(path), changes="feed", since=0)
+    for operation in (*OPERATIONS, "delete"):
+        changed(path, operation)
+        record(spout, txids)
+    DeltaTable(str(path)).optimize.compact()
+    assert record(spout, txids) == []
+    changes = read_all(spark, spout, txids)
+    total: Counter[Any] = Counter()
+    for (*row, change, _version), times in changes.items():
+        is_new = change in ("insert", "update_postimage")
+        total[tuple(row)] += times if is_new else -times
+    now = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    assert +total == Counter((r["customer"], r["day"], r["price"]) for r in now)
+    assert -total == Counter()
+    kinds = {change for *_, change, _ in changes}
+    assert kinds == {"insert", "delete", *(("update_preimage", "update_postimage") * has_feed)}
+    assert {version for *_, version in changes} == {0, 1, 2, 3, 4, 5}  # 6 deletes nothing
+
+
+def test_a_file_that_comes_back_is_read_again_by_the_feed_alone(orders):
+    feed, plain = DeltaSpout(str(orders), changes="feed"), DeltaSpout(str(orders), changes="ignore")
+    with_feed, without = Txids(), Txids()
+    record(feed, with_feed), record(plain, without)
+    DeltaTable(str(orders)).delete()
+    DeltaTable(str(orders)).restore(1)
+    assert record(feed, with_feed) == [4, 4]
+    assert record(plain, without) == []
+
+
+def test_a_deletion_vector_is_refused(orders):
+    """Spark's reader of Parquet would read the rows that are gone."""
+    append(orders, (5, "Tue", 3))
+    lines = actions_of(orders, 2)
+    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 4,
+              "cardinality": 1, "offset": 1}  # fmt: skip
+    for line in lines:
+        if "add" in line:
+            line["add"]["deletionVector"] = vector
+    log_of(orders, 2).write_text("\n".join(map(json.dumps, lines)))
+    for changes in ("refuse", "ignore", "feed"):
+        with pytest.raises(SourceRewritten, match="has a deletion vector in version 2"):
+            plan_of(DeltaSpout(str(orders), changes=changes, since=2))
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+def test_the_first_emission_takes_the_table_as_it_is(orders):
+    DeltaTable(str(orders)).delete("customer = 1")
+    DeltaTable(str(orders)).optimize.compact()
+    assert sum(record(DeltaSpout(str(orders)), Txids())) == 2
+    with pytest.raises(SourceRewritten):
+        plan_of(DeltaSpout(str(orders), since=0))
+    assert plan_of(DeltaSpout(str(orders), since=99)) == []
+
+
+def test_a_log_that_was_cleaned_up_is_said_plainly(orders):
+    txids = Txids()
+    spout = DeltaSpout(str(orders))
+    record(spout, txids)
+    append(orders, (5, "Tue", 3))
+    append(orders, (6, "Tue", 3))
+    DeltaTable(str(orders)).create_checkpoint()
+    for version in (0, 1, 2):
+        log_of(orders, version).unlink()
+    with pytest.raises(SourceChanged, match=r"no version 2 any more.*since=.*logRetentionDuration"):
+        record(spout, txids)
+    assert record(replace(spout, since=3), txids) == [1]
+    assert [len(meta.items) for meta in txids.batches.values()] == [3, 1]
+
+
+def test_another_table_at_the_same_place_is_found(orders, tmp_path):
+    txids = Txids()
+    spout = DeltaSpout(str(orders))
+    record(spout, txids)
+    orders.rename(tmp_path / "old")
+    append(orders, (1, "Mon day", 5))
+    with pytest.raises(SourceChanged, match="is another one than at version 1"):
+        record(spout, txids)
+
+
+def test_a_table_that_was_put_back_is_found(orders):
+    txids = Txids()
+    spout = DeltaSpout(str(orders))
+    append(orders, (5, "Tue", 3))
+    record(spout, txids)
+    log_of(orders, 2).unlink()
+    with pytest.raises(SourceChanged, match="has version 1, and a txid has read version 2"):
+        record(spout, txids)
+
+
+def test_what_is_no_table_is_said(tmp_path, monkeypatch):
+    with pytest.raises(SourceUnreadable, match="is no table of Delta Lake"):
+        plan_of(DeltaSpout(str(tmp_path)))
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(LibraryMissing, match=r"reliability\[delta\]"):
+        plan_of(DeltaSpout(str(tmp_path)))
+
+
+def test_a_pattern_over_its_files_names_the_spout_to_use(orders):
+    with pytest.raises(SourceIsATable, match="read a table of Delta Lake with a DeltaSpout"):
+        FileSpout(f"{orders}/*/*.parquet").plan(None, NoItems())
+
+
+def test_statistics_that_are_missing_or_wrong_count_nothing_wrong(orders, pipeline, connection):
+    """Without them the footers tell the rows; if they lie, the attempt fails."""
+    path = log_of(orders, 1)
+    path.write_text(path.read_text().replace("numRecords", "numNothing"))
+    assert record(DeltaSpout(str(orders), since=0), Txids()) == [3, 1]
+    path.write_text(path.read_text().replace(r"\"numNothing\":1", r"\"numRecords\":2"))
+    first = pipeline(topology(orders, since=1))
+    assert first.emit(None) == [1]
+    with pytest.raises(RowsUnaccounted):
+        first.process(1)
+    assert rows(connection, TOTALS) == []
+
+
+# --- batches and columns -------------------------------------------------------------------------
+
+
+def test_a_batch_has_whole_versions_up_to_the_limits(orders):
+    append(orders, *((9, f"day {n}", n) for n in range(5)))
+    spout = DeltaSpout(str(orders), since=0, max_versions_per_batch=None, max_rows_per_batch=4)
+    assert record(spout, Txids()) == [4, 4, 1]  # two versions; one cut between its files
+    assert record(replace(spout, max_rows_per_batch=None), Txids()) == [9]
+    assert record(replace(spout, max_files_per_batch=2), Txids()) == [3, 2, 2, 2]
+    assert len(record(replace(spout, max_bytes_per_batch=1), Txids())) == 8
+
+
+PARTITIONS = {
+    "day": (date(2026, 1, 1), "date"),
+    "at": (NOON := datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=timezone.utc), "timestamp"),
+    "number": (7, "int"),
+    "price": (Decimal("1.50"), "decimal(5,2)"),
+    "is_new": (True, "boolean"),
+    "ratio": (0.5, "double"),
+    "note": ("a=b/c 50%", "string"),
+}
+
+
+@pytest.mark.parametrize("since", [None, 0], ids=["a snapshot", "the log"])
+def test_values_of_partitions_have_their_types(tmp_path, spark, since):
+    path = tmp_path / "typed"
+    nulls = dict.fromkeys(PARTITIONS)
+    values = {name: value for name, (value, _) in PARTITIONS.items()}
+    types = {"day": pa.date32(), "at": pa.timestamp("us", "UTC"), "number": pa.int32(),
+             "price": pa.decimal128(5, 2), "is_new": pa.bool_(), "ratio": pa.float64(),
+             "note": pa.string()}  # fmt: skip
+    schema = pa.schema([("id", pa.int64()), *types.items()])
+    table = pa.Table.from_pylist([{"id": 1, **values}, {"id": 2, **nulls}], schema=schema)
+    write_deltalake(str(path), table, partition_by=list(PARTITIONS))
+    spout = DeltaSpout(str(path), since=since)
+    txids = Txids()
+    record(spout, txids)
+    found = spout.frame(spark, txids.batches[1]).drop("_x", "_n")
+    assert dict(found.dtypes) == {"id": "bigint", **{n: t for n, (_, t) in PARTITIONS.items()}}
+    by_id = {row["id"]: row.asDict() for row in found.collect()}
+    del values["at"]
+    assert by_id[1].pop("at").timestamp() == NOON.timestamp()
+    assert by_id == {1: {"id": 1, **values}, 2: {"id": 2, **nulls}}
+
+
+def test_columns_that_come_later_are_null_before(orders, spark):
+    txids = Txids()
+    spout = DeltaSpout(str(orders), since=0, max_versions_per_batch=None)
+    more = table_of([(5, "Tue", 3)]).append_column("note", pa.array(["new"]))
+    write_deltalake(str(orders), more, mode="append", schema_mode="merge")
+    assert record(spout, txids) == [4, 1]  # a batch has the columns of its versions
+    frames = [spout.frame(spark, meta) for meta in txids.batches.values()]
+    assert ["note" in frame.columns for frame in frames] == [False, True]
+    [change] = spout.changed_columns(txids.batches[2].items, txids.batches[1])
+    assert "version 1 has no column note, which version 2 has as string" in change
+    whole = Txids()
+    record(DeltaSpout(str(orders)), whole)
+    found = read(spark, DeltaSpout(str(orders)), whole.batches[1])
+    assert Counter(row[3] for row in found.elements()) == {None: 4, "new": 1}
+
+
+SCHEMA = "customer bigint, day string, price bigint"
+
+
+def test_columns_follow_a_policy(orders, spark):
+    declared = DeltaSpout(str(orders), since=0, schema=SCHEMA, max_versions_per_batch=None)
+    assert record(declared, Txids()) == [4]
+    more = table_of([(5, "Tue", 3)]).append_column("note", pa.array(["new"]))
+    write_deltalake(str(orders), more, mode="append", schema_mode="merge")
+    with pytest.raises(FileRefused, match="note"):
+        record(declared, Txids())
+    for drift, names in (("ignore", []), ("widen", ["note"])):
+        txids, spout = Txids(), replace(declared, drift=drift)
+        assert record(spout, txids) == [5]
+        frame = spout.frame(spark, txids.batches[1])
+        assert frame.columns == ["customer", "day", "price", *names, "_x", "_n"]
+        assert frame.count() == 5
+        assert spout.drifted_columns(txids.batches[1].items)
+
+
+def test_an_empty_batch_has_the_columns_of_the_table(orders, spark):
+    for changes, more in (("refuse", []), ("feed", ["_change_type", "_commit_version"])):
+        spout = DeltaSpout(str(orders), changes=changes)
+        frame = spout.frame(spark, BatchMeta(items=(), emitted=spout.count(())))
+        assert frame.columns == ["customer", "day", "price", *more, "_x", "_n"]
+
+
+def test_columns_with_other_names_in_the_files_are_read(tmp_path, spark):
+    """Column mapping by name: the log tells what a column is called in a file."""
+    path = tmp_path / "mapped"
+    append(path, (1, "Mon", 5), (2, "Tue", 7), partition_by=None)
+    lines = actions_of(path, 0)
+    metadata = next(line["metaData"] for line in lines if "metaData" in line)
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"]):
+        field["metadata"] = {PHYSICAL: field["name"], "delta.columnMapping.id": number}
+        field["name"] = f"my {field['name']}"
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = {MODE: "name"}
+    log_of(path, 0).write_text("\n".join(map(json.dumps, lines)))
+    for since in (None, 0):
+        txids, spout = Txids(), DeltaSpout(str(path), since=since)
+        assert record(spout, txids) == [2]
+        frame = spout.frame(spark, txids.batches[1])
+        assert frame.columns == ["my customer", "my day", "my price", "_x", "_n"]
+        assert [tuple(row)[:3] for row in frame.collect()] == [(1, "Mon", 5), (2, "Tue", 7)]
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"configuration": {MODE: "id"}}, "maps its columns by their ids"),
+        (
+            {"configuration": {MODE: "name"}, "partitionColumns": ["a"]},
+            "maps its columns and has partitions",
+        ),
+    ],
+)
+def test_what_the_library_cannot_map_is_refused(more, what):
+    schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "metadata": {}}]}
+    with pytest.raises(SchemaMismatch, match=what):
+        read_metadata({"id": "x", "schemaString": json.dumps(schema), **more})
+
+
+def test_types_are_those_of_spark():
+    pair = {"type": "struct", "fields": [{"name": "b", "type": "short", "metadata": {}}]}
+    types: dict[str, str | None] = {
+        "long": "bigint",
+        "decimal(5, 2)": "decimal(5,2)",
+        "variant": None,
+    }
+    nested = {
+        "type": "map",
+        "keyType": "string",
+        "valueType": {"type": "array", "elementType": pair},
+    }
+    assert ddl(nested) == "`a` map<string,array<struct<`b`: smallint>>>"
+    for theirs, ours in types.items():
+        if ours:
+            assert ddl(theirs) == f"`a` {ours}"
+        else:
+            with pytest.raises(SchemaMismatch, match="of type variant"):
+                ddl(theirs)
+
+
+def ddl(type_: Any) -> str:
+    schema = {"type": "struct", "fields": [{"name": "a", "type": type_, "metadata": {}}]}
+    return read_metadata({"id": "x", "schemaString": json.dumps(schema)}).schema
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"changes": "all"}, "changes 'all' is not one of"),
+        ({"since": -1}, "since is a version"),
+        ({"max_rows_per_batch": 0}, "max_rows_per_batch must be at least 1"),
+        ({"schema": "_n bigint"}, "adds the columns"),
+        ({"schema": "_change_type string", "changes": "feed"}, "adds the columns"),
+        ({"schema": "id bigint COMMENT 'x'"}, "more than names and types"),
+        ({"drift": "any"}, "drift 'any' is not one of"),
+    ],
+)
+def test_a_wrong_definition_is_refused(options, what):
+    with pytest.raises(InvalidDefinition, match=what):
+        DeltaSpout("orders", **options)
