@@ -22,6 +22,7 @@ from reliability.core.state import (
 )
 from reliability.spouts.delta import DeltaSpout
 from reliability.spouts.file import FileSpout
+from reliability.spouts.iceberg import IcebergSpout
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.table import TableSpout
@@ -44,6 +45,7 @@ __all__ = [
     "FileSpout",
     "First",
     "History",
+    "IcebergSpout",
     "JsonLines",
     "Latest",
     "Max",

@@ -349,9 +349,9 @@ class FileRefused(
 
 class SourceIsATable(
     Terminal,
-    remedy="read a table of Delta Lake with a DeltaSpout. For another one, let the job that writes "
-    "it also write each batch of new rows as files that never change, outside the table's folder, "
-    "and read these. Nothing was allocated.",
+    remedy="read a table of Delta Lake with a DeltaSpout, one of Iceberg with an IcebergSpout. Of "
+    "Hudi, let the job that writes it also write each batch of new rows as files that never "
+    "change, outside the table's folder, and read these. Nothing was allocated.",
 ):
     """A pattern matches the files of a table whose log alone says which of them count."""
 

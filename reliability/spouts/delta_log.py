@@ -8,19 +8,19 @@ read as Delta's protocol has it (https://github.com/delta-io/delta/blob/master/P
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from reliability.core.column import quoted
-from reliability.core.errors import LibraryMissing, SchemaMismatch, SourceChanged, SourceUnreadable
-from reliability.deployment.lazy import fs, pa
+from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
+from reliability.deployment.lazy import pa
 from reliability.spouts.file_names import identity_of_file, is_uri, locate
 from reliability.spouts.filesystem import open_filesystem
+from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, library
 
+Action: TypeAlias = Mapping[str, Any]
 _SAME = ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary")
 _PLAIN = {
     "byte": "tinyint",
@@ -33,23 +33,6 @@ _MODE, _PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedFile:
-    """A data file as the log has it.
-
-    :param path: as a FileItem has it
-    :param rows: None if the log does not say
-    :param partition: values as text
-    """
-
-    path: str
-    size: int
-    rows: int | None
-    partition: Mapping[str, str | None]
-    is_change: bool = True
-    has_deletion_vector: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
     """The columns of a table at a version.
 
@@ -57,27 +40,11 @@ class Metadata:
     :param stored: those that are in files, if they have other names there; else empty
     """
 
-    table_id: str
     schema: str
     stored: str
 
 
-@dataclass(slots=True, kw_only=True)
-class Commit:
-    """What one version has changed.
-
-    :ivar metadata: the new one, if it changed
-    """
-
-    version: int
-    operation: str = ""
-    metadata: Metadata | None = None
-    added: list[LoggedFile] = field(default_factory=list)
-    removed: list[LoggedFile] = field(default_factory=list)
-    feed: list[LoggedFile] = field(default_factory=list)
-
-
-class DeltaLog:
+class DeltaLog(TableLog):
     """The log of the table at a path.
 
     :raises LibraryMissing: the library is not installed
@@ -87,36 +54,15 @@ class DeltaLog:
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
         self._place = locate(self.path)
-        self._library: Any = _deltalake()
+        self.where = f"the table at {self._place}"
+        self._library = library("deltalake", "delta", "a DeltaSpout")
         self._table = self._load(None)
         self.version = int(self._table.version())
-
-    @cached_property
-    def table_id(self) -> str:
-        return str(self._table.metadata().id)
-
-    def metadata_at(self, version: int) -> Metadata:
-        """Return the columns at a version.
-
-        :raises SourceChanged: the log does not reach back to it
-        """
-        table = self._table if version == self.version else self._load(version)
-        own = table.metadata()
-        return read_metadata(
-            {
-                "id": own.id,
-                "schemaString": table.schema().to_json(),
-                "partitionColumns": own.partition_columns,
-                "configuration": own.configuration,
-            }
-        )
+        self.table_id = str(self._table.metadata().id)
+        self.schema = self._metadata_at(self.version).schema
 
     def files_at(self, version: int) -> list[LoggedFile]:
-        """Return all files of the table at a version, by path.
-
-        :raises SourceChanged: the log does not reach back to it
-        """
-        table = self._table if version == self.version else self._load(version)
+        table, metadata = self._at(version), self._metadata_at(version)
         masked = set()
         if "deletionVectors" in (table.protocol().reader_features or ()):
             vectors = pa.table(table.deletion_vectors()).to_pylist()
@@ -126,19 +72,55 @@ class DeltaLog:
                 path=self._identity(each["path"]),
                 size=each["size_bytes"],
                 rows=each.get("num_records"),
+                schema=metadata.schema,
+                stored=metadata.stored,
                 partition=_texts(each.get("partition") or {}),
-                has_deletion_vector=unquote(each["path"]).rpartition("/")[2] in masked,
+                has_masked_rows=unquote(each["path"]).rpartition("/")[2] in masked,
             )
             for each in pa.table(table.get_add_actions()).to_pylist()
         ]
         return sorted(files, key=lambda each: each.path)
 
-    def commit(self, version: int) -> Commit:
-        """Read what a version has changed.
+    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
+        if position is not None and position.version > self.version:
+            raise SourceChanged(
+                f"{self.where} has version {self.version}, and a txid has read version "
+                f"{position.version}",
+                remedy="restore the table; or read it by a topology with another name, which "
+                "begins anew.",
+            )
+        if position is not None and position.version >= (since or 0):
+            first = position.version + position.is_whole
+            metadata = Metadata(schema=position.schema, stored=position.stored)
+            if not position.is_whole:
+                metadata = self._metadata_before(first)
+        else:
+            first = since or 0
+            if first > self.version:
+                return
+            metadata = self._metadata_before(first)
+        for version in range(first, self.version + 1):
+            actions = self._actions(version)
+            before, metadata = metadata, _changed_in(actions) or metadata
+            yield self._commit(version, actions, before, metadata)
 
-        :raises SourceChanged: the log does not have it any more
-        :raises SourceUnreadable: it cannot be read
-        """
+    def _commit(
+        self, version: int, actions: Sequence[Action], before: Metadata, after: Metadata
+    ) -> Commit:
+        commit = Commit(version=version)
+        for action in actions:
+            match action:
+                case {"commitInfo": {"operation": operation}}:
+                    commit.operation = str(operation)
+                case {"add": {"dataChange": True} as add}:
+                    commit.added.append(self._file(add, after))
+                case {"remove": {"dataChange": True} as remove}:
+                    commit.removed.append(self._file(remove, before))
+                case {"cdc": cdc}:
+                    commit.feed.append(self._file(cdc, after))
+        return commit
+
+    def _actions(self, version: int) -> list[Action]:
         filesystem, inner = open_filesystem(f"{self.path}/_delta_log/{version:020}.json")
         try:
             with filesystem.open_input_stream(inner) as file:
@@ -153,34 +135,19 @@ class DeltaLog:
             ) from None
         except OSError as error:
             raise SourceUnreadable(f"the log of {self._place} cannot be read: {error}") from error
-        commit = Commit(version=version)
-        for line in filter(None, lines):
-            self._take(commit, json.loads(line))
-        return commit
+        return [json.loads(line) for line in lines if line]
 
-    def _take(self, commit: Commit, action: Mapping[str, Any]) -> None:
-        match action:
-            case {"commitInfo": {"operation": operation}}:
-                commit.operation = str(operation)
-            case {"metaData": metadata}:
-                commit.metadata = read_metadata(metadata)
-            case {"add": add}:
-                commit.added.append(self._file(add))
-            case {"remove": remove}:
-                commit.removed.append(self._file(remove))
-            case {"cdc": cdc}:
-                commit.feed.append(self._file(cdc))
-
-    def _file(self, action: Mapping[str, Any]) -> LoggedFile:
+    def _file(self, action: Action, metadata: Metadata) -> LoggedFile:
         statistics = json.loads(action.get("stats") or "{}")
         values = action.get("partitionValues") or {}
         return LoggedFile(
             path=self._identity(action["path"]),
             size=action.get("size") or 0,
             rows=statistics.get("numRecords"),
+            schema=metadata.schema,
+            stored=metadata.stored,
             partition={name: value or None for name, value in values.items()},
-            is_change=action["dataChange"],
-            has_deletion_vector=action.get("deletionVector") is not None,
+            has_masked_rows=action.get("deletionVector") is not None,
         )
 
     def _identity(self, path: str) -> str:
@@ -188,6 +155,27 @@ class DeltaLog:
         path = unquote(path)
         whole = path if is_uri(path) or path.startswith("/") else f"{self.path}/{path}"
         return identity_of_file(whole)
+
+    def _metadata_at(self, version: int) -> Metadata:
+        table = self._at(version)
+        own = table.metadata()
+        return read_metadata(
+            {
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": own.partition_columns,
+                "configuration": own.configuration,
+            }
+        )
+
+    def _metadata_before(self, version: int) -> Metadata:
+        """Return the columns before a version, or with it if the log goes no further back."""
+        try:
+            return self._metadata_at(max(version - 1, 0))
+        except SourceChanged:
+            return self._metadata_at(version)
+
+    def _at(self, version: int) -> Any:
+        return self._table if version == self.version else self._load(version)
 
     def _load(self, version: int | None) -> Any:
         try:
@@ -203,11 +191,12 @@ class DeltaLog:
             raise SourceUnreadable(f"{self._place} cannot be read: {error}") from error
 
 
-def has_file(path: str, size: int) -> bool:
-    """Say whether a data file is there, as long as it was."""
-    filesystem, inner = open_filesystem(path)
-    info = filesystem.get_file_info(inner)
-    return bool(info.type == fs.FileType.File and info.size == size)
+def _changed_in(actions: Sequence[Action]) -> Metadata | None:
+    """Return the columns that a version has changed to, if it has."""
+    for action in actions:
+        if metadata := action.get("metaData"):
+            return read_metadata(metadata)
+    return None
 
 
 def read_metadata(action: Mapping[str, Any]) -> Metadata:
@@ -230,7 +219,6 @@ def read_metadata(action: Mapping[str, Any]) -> Metadata:
         )
     inside = [each for each in fields if each["name"] not in partition]
     return Metadata(
-        table_id=action["id"],
         schema=_fields(fields, is_stored=False),
         stored=_fields(inside, is_stored=True) if mode == "name" else "",
     )
@@ -272,13 +260,3 @@ def _texts(partition: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _deltalake() -> Any:
-    try:
-        return import_module("deltalake")
-    except ImportError as error:
-        raise LibraryMissing(
-            "a DeltaSpout needs the package deltalake, which is not installed here",
-            remedy='pip install "airflow-provider-reliability[delta]"',
-        ) from error

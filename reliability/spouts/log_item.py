@@ -1,4 +1,4 @@
-"""DeltaFile: a data file of a Delta table, as one version of the table's log has it."""
+"""A data file of a table, as one version of the table's log has it: DeltaFile and IcebergFile."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from typing import ClassVar
 from reliability.core.spout import SourceItem, source_item
 from reliability.spouts.data_file import DataFile, columns_in
 from reliability.spouts.file_item import FileItem
+from reliability.spouts.table_log import Position
 
 INSERT, DELETE, FEED = "insert", "delete", "feed"
 """What the rows of a file are: new ones, ones that are gone, or changes that each say what."""
 FEED_COLUMNS = "_change_type string, _commit_version bigint"
 
 
-@source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaFile(SourceItem):
+class LogFile(SourceItem):
     """A data file, and what the log says of it.
 
     :param path: as a FileItem has it
     :param version: of the log entry
     :param behind: how many more files that entry has
     :param schema: all columns of the table then, as Spark's DDL
-    :param stored: the columns of the file itself, in the order of `schema` without the partition's,
-        if the table's column mapping gives them other names; else empty
+    :param stored: the columns of the file itself, as a DataFile has them
     :param partition: the values of partition columns as text, as a JSON object
     :param change: what its rows are
     :param is_named: its identity has version and change, as one file may come and go
     :param is_snapshot: the entry stands for the whole table, as it was at the first emission
     :param is_lost: the file was gone when its txid was refrozen, and nothing of it is read
+    :param sequence: as a LoggedFile has it
     """
 
-    kind: ClassVar[str] = "delta"
     path: str
     size: int
     rows: int
@@ -48,17 +47,30 @@ class DeltaFile(SourceItem):
     is_named: bool = False
     is_snapshot: bool = False
     is_lost: bool = False
+    sequence: int = 0
 
     @property
     def identity(self) -> str:
         return f"{self.path}@{self.version}:{self.change}" if self.is_named else self.path
 
     @property
+    def position(self) -> Position:
+        """Return how far the log is read with this file."""
+        return Position(
+            table_id=self.table_id,
+            version=self.version,
+            is_whole=not self.behind,
+            schema=self.schema,
+            stored=self.stored,
+            sequence=self.sequence,
+        )
+
+    @property
     def values(self) -> Mapping[str, str | None]:
         values: dict[str, str | None] = json.loads(self.partition)
         return values
 
-    def lost(self) -> DeltaFile:
+    def lost(self) -> LogFile:
         return replace(self, rows=0, is_lost=True)
 
     def data_file(self, ordinal: int) -> DataFile:
@@ -84,3 +96,19 @@ class DeltaFile(SourceItem):
         """Return what a policy for columns looks at."""
         columns = columns_in(self.schema)
         return FileItem(path=self.path, size=self.size, mtime_ns=0, rows=self.rows, columns=columns)
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaFile(LogFile):
+    """A data file of a table of Delta Lake."""
+
+    kind: ClassVar[str] = "delta"
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergFile(LogFile):
+    """A data file of a table of Iceberg; its version is the id of a snapshot."""
+
+    kind: ClassVar[str] = "iceberg"

@@ -1,0 +1,279 @@
+"""The log of an Iceberg table: its snapshots, and the data files that each has added and removed.
+
+Only this module uses the library `pyiceberg`. A version is the id of a snapshot; the order is that
+of the current snapshot's parents. A file's columns are found by their ids, as a column that was
+renamed has its old name in older files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reliability.core.column import quoted
+from reliability.core.errors import (
+    FileRefused,
+    SchemaMismatch,
+    SourceChanged,
+    SourceUnreadable,
+)
+from reliability.deployment.lazy import pa, pq
+from reliability.spouts.data_file import ddl_of
+from reliability.spouts.file_names import identity_of_file, locate
+from reliability.spouts.filesystem import open_filesystem
+from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, library
+
+_PLAIN = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+_ID = b"PARQUET:field_id"
+_ABSENT = "_reliability_absent_"  # a column that a file was written without
+_MOVED = "replace"  # the operation of a snapshot that has only moved rows
+_DATA = 0  # the content of a data file; others say which rows of data files are gone
+
+
+class IcebergLog(TableLog):
+    """The log of a table of a catalogue.
+
+    :param catalog: its name in the configuration of pyiceberg
+    :param table: with its namespaces, `shop.orders`
+    :raises LibraryMissing: the library is not installed
+    :raises SourceUnreadable: there is no such table, or it cannot be read
+    """
+
+    def __init__(self, catalog: str, table: str) -> None:
+        self.where = f"the table {table} of {catalog}"
+        catalogs = library("pyiceberg.catalog", "iceberg", "an IcebergSpout")
+        try:
+            self._table: Any = catalogs.load_catalog(catalog).load_table(table)
+        except Exception as error:  # each catalogue has errors of its own
+            raise SourceUnreadable(
+                f"{self.where} cannot be read: {type(error).__name__}: {error}",
+                remedy="name the catalogue as pyiceberg's configuration does "
+                f"(PYICEBERG_CATALOG__{catalog.upper()}__URI, or .pyiceberg.yaml), and let it be "
+                "reached; this run has allocated no txid.",
+            ) from error
+        metadata = self._table.metadata
+        self.table_id = str(metadata.table_uuid)
+        self.version = metadata.current_snapshot_id or 0
+        fields = self._table.schema().fields
+        self.schema = ddl_of((each.name, _type(each.field_type)) for each in fields)
+        self._snapshots = {each.snapshot_id: each for each in metadata.snapshots}
+        self._schemas = {each.schema_id: each for each in metadata.schemas}
+        self._line = self._line_of_descent()
+
+    def _line_of_descent(self) -> list[int]:
+        """Return the ids of the current snapshot and its parents, the oldest first.
+
+        The first one may be a parent that has expired: only its id is known.
+        """
+        line: list[int] = []
+        number: int | None = self.version or None
+        while number is not None and number not in line:
+            line.append(number)
+            snapshot = self._snapshots.get(number)
+            number = snapshot.parent_snapshot_id if snapshot else None
+        return line[::-1]
+
+    def files_at(self, version: int) -> list[LoggedFile]:
+        if not version:
+            return []
+        snapshot = self._snapshots.get(version)
+        if snapshot is None:
+            raise self._expired(f"snapshot {version}")
+        entries = [each for each, _ in self._entries(snapshot)]
+        masked = any(entry.data_file.content != _DATA for entry in entries)
+        files = [
+            self._file(entry.data_file, snapshot, is_masked=masked)
+            for entry in entries
+            if entry.data_file.content == _DATA
+        ]
+        return sorted(files, key=lambda each: each.path)
+
+    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
+        for number in self._line[self._start(since, position) :]:
+            snapshot = self._snapshots.get(number)
+            if snapshot is None:
+                raise self._expired(f"snapshot {number}")
+            yield self._commit(snapshot)
+
+    def _start(self, since: int | None, position: Position | None) -> int:
+        """Return the index in the line of descent of the first snapshot to read."""
+        begin = 0
+        if since is not None:
+            if since not in self._snapshots or since not in self._line:
+                raise SourceChanged(
+                    f"{self.where} has no snapshot {since} in its line",
+                    remedy="set since= in the IcebergSpout to the id of one that it has.",
+                )
+            begin = self._line.index(since)
+        if position is None or (position.version not in self._line and since is not None):
+            return begin
+        if position.version in self._line:
+            return max(begin, self._line.index(position.version) + position.is_whole)
+        if position.version not in self._snapshots:
+            if position.is_whole and self._follows(position):
+                return begin
+            raise self._expired("a snapshot that no emission has read")
+        raise SourceChanged(
+            f"{self.where} does not go back to snapshot {position.version} any more, which a txid "
+            "has read: it was rolled back, or its main branch was replaced",
+            remedy="set the branch to that snapshot, or to one behind it; then {resume_runs}.",
+        )
+
+    def _follows(self, position: Position) -> bool:
+        """Say whether the oldest snapshot that is left is the next one after an expired one.
+
+        Some libraries let it forget its parent; only the second format of tables counts snapshots.
+        """
+        oldest = self._snapshots.get(self._line[0]) if self._line else None
+        return bool(
+            oldest and position.sequence and oldest.sequence_number == position.sequence + 1
+        )
+
+    def _commit(self, snapshot: Any) -> Commit:
+        operation = snapshot.summary.operation.value if snapshot.summary else ""
+        commit = Commit(version=snapshot.snapshot_id, operation=operation)
+        if operation == _MOVED:
+            return commit
+        for entry, manifest in self._entries(snapshot, with_deleted=True):
+            if manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            if entry.snapshot_id != snapshot.snapshot_id or entry.status.name == "EXISTING":
+                continue
+            is_new = entry.status.name == "ADDED"
+            if entry.data_file.content != _DATA:
+                commit.masks += is_new
+                continue
+            files = commit.added if is_new else commit.removed
+            files.append(self._file(entry.data_file, snapshot))
+        return commit
+
+    def _entries(self, snapshot: Any, *, with_deleted: bool = False) -> list[tuple[Any, Any]]:
+        """Return the entries of a snapshot's manifests, each with its manifest."""
+        io = self._table.io
+        try:
+            return [
+                (entry, manifest)
+                for manifest in snapshot.manifests(io)
+                for entry in manifest.fetch_manifest_entry(io, discard_deleted=not with_deleted)
+            ]
+        except OSError as error:
+            raise SourceUnreadable(
+                f"a manifest of snapshot {snapshot.snapshot_id} of {self.where} cannot be read: "
+                f"{error}"
+            ) from error
+
+    def _file(self, entry: Any, snapshot: Any, *, is_masked: bool = False) -> LoggedFile:
+        path = _identity(entry.file_path)
+        if entry.file_format.name != "PARQUET":
+            raise FileRefused(f"{locate(path)} is a file of {entry.file_format.name}, not Parquet")
+        schema = self._schemas.get(snapshot.schema_id) or self._table.schema()
+        wanted = [(f.name, _type(f.field_type)) for f in schema.fields]
+        stored = self._stored(path, schema)
+        return LoggedFile(
+            path=path,
+            size=entry.file_size_in_bytes,
+            rows=entry.record_count,
+            schema=ddl_of(wanted),
+            stored="" if stored == wanted else ddl_of(stored),
+            has_masked_rows=is_masked,
+            sequence=snapshot.sequence_number or 0,
+        )
+
+    def _stored(self, path: str, schema: Any) -> list[tuple[str, str]]:
+        """Return what the columns of a schema are called in a file, and their types."""
+        filesystem, inner = open_filesystem(path)
+        try:
+            with filesystem.open_input_file(inner) as file:
+                own = pq.read_schema(file)
+        except FileNotFoundError:
+            raise SourceChanged(f"{locate(path)} is gone before it was read") from None
+        except (OSError, pa.ArrowException) as error:
+            raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
+        names = {_id_of(each): each for each in own}
+        if None in names:
+            names = self._by_name(path, own)
+        return [_column(each, names) for each in schema.fields]
+
+    def _by_name(self, path: str, own: pa.Schema) -> dict[int | None, pa.Field]:
+        """Return the columns of a file that has no ids, by the table's name mapping."""
+        mapping = self._table.name_mapping()
+        if mapping is None:
+            raise FileRefused(
+                f"{locate(path)} has columns without ids, and {self.where} has no name mapping",
+                remedy="set the table's property schema.name-mapping.default; then {resume_runs}.",
+            )
+        ids = {name: each.field_id for each in mapping.root for name in each.names}
+        return {ids[each.name]: each for each in own if each.name in ids}
+
+    def _expired(self, what: str) -> SourceChanged:
+        return SourceChanged(
+            f"{what} of {self.where} has expired, and it is not known what it has changed",
+            remedy="find out from the writers which rows came since; then set since= in the "
+            "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit more "
+            "often than snapshots expire.",
+        )
+
+
+def _identity(path: str) -> str:
+    """Return the name of a data file; a manifest has a URI that is not encoded."""
+    for scheme in ("file://", "file:"):
+        if path.startswith(f"{scheme}/"):
+            return identity_of_file(path[len(scheme) :])
+    return identity_of_file(path)
+
+
+def _column(wanted: Any, names: Mapping[int | None, pa.Field]) -> tuple[str, str]:
+    """Return what a column is called in a file, and its type; one that is not there is NULL."""
+    if getattr(wanted, "initial_default", None) is not None and wanted.field_id not in names:
+        raise SchemaMismatch(
+            f"column {wanted.name} has a default for older files, which Spark's reader of Parquet "
+            "does not know",
+            remedy="let the table rewrite its files.",
+        )
+    if (own := names.get(wanted.field_id)) is None:
+        return f"{_ABSENT}{wanted.field_id}", _type(wanted.field_type)
+    return own.name, _type(wanted.field_type, own.type)
+
+
+def _type(type_: Any, own: pa.DataType | None = None) -> str:
+    """Return the type in Spark's DDL; given the file's, with the names that fields have there."""
+    match type(type_).__name__:
+        case "StructType":
+            fields = {_id_of(each): each for each in own} if own is not None else {}
+            columns = [
+                _column(each, fields) if own is not None else (each.name, _type(each.field_type))
+                for each in type_.fields
+            ]
+            return f"struct<{', '.join(f'{quoted(name)}: {each}' for name, each in columns)}>"
+        case "ListType":
+            inner = own.value_type if own is not None else None
+            return f"array<{_type(type_.element_type, inner)}>"
+        case "MapType":
+            pair = (own.key_type, own.item_type) if own is not None else (None, None)
+            return f"map<{_type(type_.key_type, pair[0])},{_type(type_.value_type, pair[1])}>"
+        case "DecimalType":
+            return f"decimal({type_.precision},{type_.scale})"
+        case "FixedType":
+            return "binary"
+    if str(type_) not in _PLAIN:
+        raise SchemaMismatch(
+            f"the table has a column of type {type_}, which Spark does not read from its files",
+            remedy="write it as another type.",
+        )
+    return _PLAIN[str(type_)]
+
+
+def _id_of(column: pa.Field) -> int | None:
+    number = (column.metadata or {}).get(_ID)
+    return int(number) if number is not None else None

@@ -1,0 +1,112 @@
+"""What a table's log says: Delta Lake and Iceberg write each version of a table into one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from reliability.core.errors import LibraryMissing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedFile:
+    """A data file as a version has it.
+
+    :param path: as a FileItem has it
+    :param rows: None if the log does not say
+    :param schema: the columns of the table then, as Spark's DDL
+    :param stored: the file's own columns, as a DataFile has them
+    :param partition: values as text, as a DataFile has them
+    :param has_masked_rows: some of its rows are gone by what another file says
+    :param sequence: counts the versions, where they are not numbered themselves
+    """
+
+    path: str
+    size: int
+    rows: int | None
+    schema: str
+    stored: str = ""
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    has_masked_rows: bool = False
+    sequence: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Commit:
+    """What one version has changed; files that hold moved rows only are not among these.
+
+    :ivar feed: files of change data, which stand for what is added and removed
+    :ivar masks: how many files it adds that say which rows of others are gone
+    """
+
+    version: int
+    operation: str = ""
+    added: list[LoggedFile] = field(default_factory=list)
+    removed: list[LoggedFile] = field(default_factory=list)
+    feed: list[LoggedFile] = field(default_factory=list)
+    masks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far txids have got.
+
+    :param is_whole: they have all files of the version, not only some
+    :param schema: the columns then
+    """
+
+    table_id: str
+    version: int
+    is_whole: bool
+    schema: str
+    stored: str
+    sequence: int
+
+
+class TableLog(ABC):
+    """The log of one table, as it is when the object is made.
+
+    :ivar where: the table, in words
+    :ivar table_id: what tells it from another one with the same name
+    :ivar version: the latest one
+    :ivar schema: the columns at that version, as Spark's DDL
+    """
+
+    where: str
+    table_id: str
+    version: int
+    schema: str
+
+    @abstractmethod
+    def files_at(self, version: int) -> Sequence[LoggedFile]:
+        """Return all files of the table at a version, always in the same order.
+
+        :raises SourceChanged: the log does not reach back to it
+        """
+
+    @abstractmethod
+    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
+        """Read versions, in their order: all that follow the position, or some file of which does.
+
+        :param since: the first version that counts; None if all do
+        :param position: None if no txid has anything; then `since` is given
+        :raises SourceChanged: the log has lost a version, or does not go back to the position
+        :raises SourceUnreadable: it cannot be read
+        """
+
+
+def library(name: str, extra: str, spout: str) -> Any:
+    """Import a package that only one kind of spout needs.
+
+    :raises LibraryMissing: it is not installed
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LibraryMissing(
+            f"{spout} needs the package {name.partition('.')[0]}, which is not installed here",
+            remedy=f'pip install "airflow-provider-reliability[{extra}]"',
+        ) from error

@@ -1,0 +1,353 @@
+"""IcebergSpout: what snapshots of an Iceberg table add, exactly once, whatever becomes of files.
+
+The tables are written by the library pyiceberg; Spark reads their files only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from pyiceberg import catalog as catalogs
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, UUIDType
+from pyiceberg.utils.config import Config
+
+from reliability import IcebergSpout
+from reliability.core.errors import (
+    FileRefused,
+    LibraryMissing,
+    SchemaMismatch,
+    SourceChanged,
+    SourceRewritten,
+    SourceUnreadable,
+)
+from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
+from reliability.spouts.iceberg_log import IcebergLog
+from reliability.spouts.log_spout import LogSpout
+from reliability.testing import Source, check_spout
+from reliability.testing.allocated import Txids
+from tests.support.lake import (
+    live_through_twelve_batches,
+    read,
+    read_all,
+    record,
+    table_of,
+)
+
+COLUMNS = Schema(
+    NestedField(1, "customer", LongType()),
+    NestedField(2, "day", StringType()),
+    NestedField(3, "price", LongType()),
+)
+BY_DAY = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
+
+
+@dataclass
+class Orders(Source):
+    """A table of a catalogue in SQLite."""
+
+    folder: Path
+    spout: ClassVar[LogSpout] = IcebergSpout("shop.orders", catalog="lake")
+
+    def __post_init__(self) -> None:
+        self.catalog = catalogs.load_catalog("lake")
+        self.catalog.create_namespace_if_not_exists("shop")
+        self.catalog.create_table("shop.orders", COLUMNS, partition_spec=BY_DAY)
+        self.numbers = count(1)
+
+    @property
+    def table(self) -> Any:
+        return self.catalog.load_table("shop.orders")
+
+    @property
+    def ids(self) -> list[int]:
+        return [each.snapshot_id for each in self.table.snapshots()]
+
+    def append(self, *values: tuple[int, str, int]) -> None:
+        self.table.append(table_of(values))
+
+    def files(self, snapshot: int) -> list[Path]:
+        """Return the files that a snapshot has added."""
+        table = self.table
+        found = table.snapshots()[snapshot]
+        return [
+            Path(entry.data_file.file_path.removeprefix("file://"))
+            for manifest in found.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+            if entry.snapshot_id == found.snapshot_id
+        ]
+
+    def moves(self) -> None:
+        """Compact the table; pyiceberg cannot, so an overwrite with the same rows is called so."""
+        self.table.overwrite(self.table.scan().to_arrow())
+        path = Path(self.table.metadata_location.removeprefix("file://"))
+        metadata = json.loads(path.read_text())
+        for snapshot in metadata["snapshots"][-2:]:  # it deletes, and appends
+            snapshot["summary"]["operation"] = "replace"
+        path.write_text(json.dumps(metadata))
+
+    # --- as check_spout asks for it --------------------------------------------------------------
+
+    def add(self):
+        number = next(self.numbers)
+        self.append((number, "Mon day", 5), (number, "50%", 5))
+        if number == 4:
+            self.moves()
+
+    def change(self):
+        first = self.files(0)[0]
+        pq.write_table(pq.read_table(first, partitioning=None).slice(0, 0), first)
+
+    def lose(self):
+        self.files(1)[0].unlink()
+
+    def rows(self):
+        return self.table.scan().to_arrow().to_pylist()
+
+
+@pytest.fixture
+def orders(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+    monkeypatch.setattr(catalogs, "_ENV_CONFIG", Config())  # it was read when it was imported
+    return Orders(tmp_path)
+
+
+SPOUT = Orders.spout
+
+
+def test_it_keeps_the_contract(orders, spark):
+    spout = replace(SPOUT, opaque=True, max_files_per_batch=2)
+    more = replace(spout, max_versions_per_batch=3, max_files_per_batch=None)
+    tried = check_spout(spout, orders, spark=spark, others=[more])
+    assert {"a change and a refreeze", "a loss and a refreeze", "opaque batches"} <= {*tried}
+
+
+def test_twelve_batches_through_all_that_happens(orders, pipeline, connection):
+    live_through_twelve_batches(orders, pipeline, connection)
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(orders):
+    orders.append((1, "Mon day", 5), (1, "Mon day", 5), (2, "50%", 7))
+    orders.append((3, "Mon day", 9))
+    return orders
+
+
+@pytest.mark.parametrize("operation", ["delete", "overwrite"])
+def test_changes_are_refused_or_left_out_or_read(filled, spark, operation, caplog):
+    refuse, ignore = Txids(), Txids()
+    assert record(SPOUT, refuse) == [4]
+    assert record(replace(SPOUT, changes="ignore"), ignore) == [4]
+    if operation == "delete":
+        filled.table.delete("price = 5")
+    else:
+        filled.table.overwrite(table_of([(9, "Sun", 1)]))
+    with pytest.raises(SourceRewritten, match="removes or rewrites"):
+        record(SPOUT, refuse)
+    filled.append((5, "Tue", 3))
+    last = filled.ids[-1]
+    assert record(replace(SPOUT, since=last), refuse) == [1]
+    assert record(SPOUT, refuse) == []
+    added = [1, 1] if operation == "overwrite" else [1]  # it deletes, and appends
+    assert record(replace(SPOUT, changes="ignore"), ignore) == added
+    assert "it is left out" in caplog.text
+    feed, spout = Txids(), replace(SPOUT, changes="feed", since=filled.ids[0])
+    record(spout, feed)
+    total: Counter[Any] = Counter()
+    for (*row, change, _version), times in read_all(spark, spout, feed).items():
+        total[tuple(row)] += times if change == "insert" else -times
+    assert +total == Counter(tuple(row.values()) for row in filled.rows())
+    assert -total == Counter()
+
+
+def test_files_of_deletes_are_refused(filled, monkeypatch):
+    """Pyiceberg writes none, so entries of a real manifest are called so."""
+    txids = Txids()
+    assert record(SPOUT, txids) == [4]
+    filled.append((5, "Tue", 3))
+    entries = IcebergLog._entries
+
+    def deletes(log, snapshot, **options):
+        for entry, manifest in entries(log, snapshot, **options):
+            own = SimpleNamespace(content=1, file_path=entry.data_file.file_path)
+            yield (
+                SimpleNamespace(data_file=own, status=entry.status, snapshot_id=entry.snapshot_id),
+                manifest,
+            )
+
+    monkeypatch.setattr(IcebergLog, "_entries", lambda *a, **o: list(deletes(*a, **o)))
+    with pytest.raises(SourceRewritten, match="removes or rewrites 1 files"):
+        record(SPOUT, txids)
+    with pytest.raises(SourceRewritten, match="deletes rows without rewriting"):
+        record(replace(SPOUT, changes="feed"), txids)
+    assert record(replace(SPOUT, changes="ignore"), txids) == []
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+def test_expired_snapshots_are_said_plainly(filled):
+    txids = Txids()
+    record(SPOUT, txids)
+    for n in range(3):
+        filled.append((n, "Tue", n))
+    ids = filled.ids
+    filled.table.maintenance.expire_snapshots().by_ids(ids[:2]).commit()
+    assert record(SPOUT, txids) == [1, 1, 1]  # what had been read may expire
+    filled.append((7, "Tue", 7))
+    filled.append((8, "Tue", 8))
+    late = Txids()
+    late.batches.update({1: txids.batches[1]})
+    filled.table.maintenance.expire_snapshots().by_ids(filled.ids[:2]).commit()
+    with pytest.raises(SourceChanged, match=r"has expired.*since=.*more often than snapshots"):
+        record(SPOUT, late)
+    assert record(replace(SPOUT, since=filled.ids[-1]), late) == [1]
+    with pytest.raises(SourceChanged, match="has no snapshot 17 in its line"):
+        record(replace(SPOUT, since=17), Txids())
+
+
+def test_a_table_that_was_rolled_back_is_found(filled):
+    txids = Txids()
+    record(SPOUT, txids)
+    filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
+    with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
+        record(SPOUT, txids)
+
+
+def test_another_table_of_the_same_name_is_found(filled):
+    txids = Txids()
+    record(SPOUT, txids)
+    filled.catalog.drop_table("shop.orders")
+    shutil.rmtree(filled.folder / "lake")
+    Orders(filled.folder).append((1, "Mon day", 5))
+    with pytest.raises(SourceChanged, match="is another one than at version"):
+        record(SPOUT, txids)
+
+
+def test_a_table_without_a_snapshot_has_nothing(orders, spark):
+    assert SPOUT.plan(None, NoItems()) == []
+    frame = SPOUT.frame(spark, Txids().record(empty := read_of_nothing()))
+    assert frame.columns == ["customer", "day", "price", "_x", "_n"]
+    assert frame.count() == empty.emitted.count == 0
+
+
+def read_of_nothing() -> Any:
+    from reliability.core.spout import BatchMeta
+
+    return BatchMeta(items=(), emitted=SPOUT.count(()))
+
+
+def test_what_cannot_be_read_is_said(orders, monkeypatch):
+    with pytest.raises(SourceUnreadable, match=r"NoSuchTableError.*PYICEBERG_CATALOG__LAKE__URI"):
+        IcebergSpout("shop.nothing", catalog="lake").plan(None, NoItems())
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    with pytest.raises(LibraryMissing, match=r"package pyiceberg.*reliability\[iceberg\]"):
+        SPOUT.plan(None, NoItems())
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def test_a_column_is_found_by_its_id(filled, spark):
+    """A renamed column has its old name in older files; one that came again is another one."""
+    with filled.table.update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("price", "cost")
+        update.delete_column("customer")
+    with filled.table.update_schema() as update:
+        update.add_column("customer", LongType())
+    filled.table.append(pa.table({"day": ["Tue"], "cost": [3], "customer": [8]}))
+    txids = Txids()
+    record(SPOUT, txids)
+    frame = SPOUT.frame(spark, txids.batches[1])
+    assert frame.columns == ["day", "cost", "customer", "_x", "_n"]
+    assert read(spark, SPOUT, txids.batches[1]) == {
+        ("Mon day", 5, None): 2,
+        ("50%", 7, None): 1,
+        ("Mon day", 9, None): 1,
+        ("Tue", 3, 8): 1,
+    }
+
+
+def test_types_grow_and_partitions_evolve(filled, spark):
+    pair = StructType(NestedField(10, "a", IntegerType()), NestedField(11, "b", StringType()))
+    with filled.table.update_schema() as update:
+        update.add_column("small", IntegerType())
+        update.add_column("pair", pair)
+    names = ["customer", "day", "price", "small", "pair"]
+    one = {**dict(zip(names, (4, "Tue", 1, 7), strict=False)), "pair": {"a": 1, "b": "x"}}
+    types = [
+        pa.int64(),
+        pa.string(),
+        pa.int64(),
+        pa.int32(),
+        pa.struct({"a": pa.int32(), "b": pa.string()}),
+    ]
+    schema = pa.schema(list(zip(names, types, strict=True)))
+    filled.table.append(pa.Table.from_pylist([one], schema=schema))
+    with filled.table.update_schema() as update:
+        update.update_column("small", LongType())
+        update.rename_column("pair.b", "c")
+    with filled.table.update_spec() as spec:
+        spec.remove_field("day")
+        spec.add_identity("customer")
+    two = {**one, "small": 1 << 40, "pair": {"a": 2, "c": "y"}}
+    wide = [*types[:3], pa.int64(), pa.struct({"a": pa.int32(), "c": pa.string()})]
+    schema = pa.schema(list(zip(names, wide, strict=True)))
+    filled.table.append(pa.Table.from_pylist([two], schema=schema))
+    txids = Txids()
+    record(SPOUT, txids)
+    frame = SPOUT.frame(spark, txids.batches[1])
+    assert dict(frame.dtypes)["pair"] == "struct<a:int,c:string>"
+    found = {row["small"]: row["pair"] for row in frame.where("day = 'Tue'").collect()}
+    assert {small: tuple(pair) for small, pair in found.items()} == {7: (1, "x"), 1 << 40: (2, "y")}
+
+
+def test_files_without_ids_are_read_by_the_name_mapping(filled, spark, tmp_path):
+    path = tmp_path / "added.parquet"
+    pq.write_table(table_of([(6, "Wed", 2)]), path)
+    filled.table.add_files([f"file://{path}"])
+    txids = Txids()
+    record(SPOUT, txids)
+    assert read(spark, SPOUT, txids.batches[1])[6, "Wed", 2] == 1
+    with filled.table.transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    with pytest.raises(FileRefused, match="has columns without ids"):
+        record(SPOUT, Txids())
+
+
+def test_a_type_that_spark_does_not_read_is_refused(orders):
+    with orders.table.update_schema() as update:
+        update.add_column("id", UUIDType())
+    with pytest.raises(SchemaMismatch, match="of type uuid"):
+        SPOUT.plan(None, NoItems())
+
+
+def test_a_file_of_another_format_is_refused(filled, monkeypatch):
+    entries = IcebergLog._entries
+
+    def as_orc(log, snapshot, **options):
+        found = entries(log, snapshot, **options)
+        for entry, _ in found:
+            entry.data_file._data[2] = SimpleNamespace(name="ORC")
+        return found
+
+    monkeypatch.setattr(IcebergLog, "_entries", as_orc)
+    with pytest.raises(FileRefused, match="a file of ORC, not Parquet"):
+        record(SPOUT, Txids())

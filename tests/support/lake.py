@@ -1,0 +1,166 @@
+"""What the tests of DeltaSpout and IcebergSpout share: rows, and a story of twelve batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from reliability import Count, State, Sum, Topology
+from reliability.core.errors import SourceChanged
+from reliability.core.spout import BatchMeta
+from reliability.deployment.lazy import pa
+from reliability.spouts.log_spout import LogSpout
+from reliability.testing.allocated import Txids
+from reliability.transaction.correct.rollback import release, roll_back
+from tests.support.fix_postgres import rows
+
+Values = tuple[int, str, int]
+TOTALS = 'SELECT customer, day, orders, revenue FROM totals ORDER BY customer, day COLLATE "C"'
+
+
+class Lake(Protocol):
+    """A table, as its writers and its clean-up treat it."""
+
+    spout: LogSpout
+
+    def append(self, *values: Values) -> None: ...
+
+    def moves(self) -> None:
+        """Compact the table."""
+
+    def files(self, version: int) -> list[Path]:
+        """Return the files that a version added, counted from 0."""
+
+
+def table_of(values: Sequence[Values]) -> Any:
+    """Return rows of a customer, a day and a price."""
+    names = ("customer", "day", "price")
+    return pa.Table.from_pylist(
+        [dict(zip(names, each, strict=True)) for each in values],
+        schema=pa.schema([("customer", pa.int64()), ("day", pa.string()), ("price", pa.int64())]),
+    )
+
+
+def record(spout: LogSpout, txids: Txids) -> list[int]:
+    """Emit; return how many rows each new batch has."""
+    batches = spout.cut(spout.plan(None, txids))
+    metas = [BatchMeta(items=items, emitted=spout.count(items)) for items in batches]
+    return [txids.record(meta).emitted.count for meta in metas]
+
+
+def read(spark: Any, spout: LogSpout, meta: BatchMeta) -> Counter[Any]:
+    """Return the rows of a batch, and check that their fold is the emitted one."""
+    spout.verify(meta)
+    found = spout.frame(spark, meta).drop("_n").collect()
+    xor = 0
+    for row in found:
+        xor ^= row["_x"]
+    assert (xor, len(found)) == (meta.emitted.xor, meta.emitted.count)
+    return Counter(tuple(row[:-1]) for row in found)
+
+
+def read_all(spark: Any, spout: LogSpout, txids: Txids) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for meta in txids.batches.values():
+        total += read(spark, spout, meta)
+    return total
+
+
+# --- twelve batches ------------------------------------------------------------------------------
+
+
+def totals(batch):
+    return {"totals": batch}
+
+
+def topology(spout: LogSpout) -> Topology:
+    return Topology(
+        "orders",
+        spout=spout,
+        process=totals,
+        states=[
+            State(
+                "totals",
+                key={"customer": "bigint", "day": "text"},
+                values={"orders": Count(), "revenue": Sum("price", "bigint")},
+            )
+        ],
+        max_spout_pending=2,
+    )
+
+
+def expected(batches: Sequence[Sequence[Values]]) -> list[tuple[Any, ...]]:
+    """Return the table of these rows, as pandas computes it."""
+    import pandas as pd
+
+    frame = pd.concat([table_of(each).to_pandas() for each in batches])
+    found = frame.groupby(["customer", "day"]).agg(
+        orders=("price", "size"), revenue=("price", "sum")
+    )
+    ordered = found.reset_index().sort_values(["customer", "day"])
+    return [tuple(row) for row in ordered.values.tolist()]
+
+
+def live_through_twelve_batches(lake: Lake, pipeline: Any, connection: Any) -> None:
+    """Let happen to twelve batches and their source what happens, and compare with pandas."""
+    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(13)]
+    lake.append(*batches[0])
+    first = pipeline(topology(lake.spout))
+    assert first.emit(None) == [1]
+    first.transact(1)
+    for each in batches[1:5]:
+        lake.append(*each)
+    second = first.again("second")
+    assert second.emit(None) == [2, 3, 4, 5]
+    second.run_step(second.begin(2))
+    _dies(connection)
+    for txid in (2, 3, 4, 5):
+        second.transact(txid)
+    attempts = "SELECT attempt_id, status FROM reliability.attempt WHERE txid = 2 ORDER BY 1"
+    assert rows(connection, attempts) == [(0, "FENCED"), (1, "COMMITTED")]
+    # compaction of the source, and what comes around it
+    lake.moves()
+    for each in batches[5:12]:
+        lake.append(*each)
+    lake.moves()
+    third = second.again("third")
+    assert third.emit(None) == [6, 7, 8, 9, 10, 11, 12]
+    for txid in range(6, 13):
+        third.transact(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    # replays read the files that the table itself has replaced, and a rollback knows what they gave
+    first.replay(1)
+    third.replay(9)
+    roll_back(connection, "orders", 10, "too early")
+    assert rows(connection, TOTALS) == expected(batches[:10])
+    release(connection, "orders")
+    for txid in (11, 12):
+        third.replay(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    # clean-up takes away what the table has replaced: a replay says so, and nothing moves
+    for file in lake.files(2):
+        file.unlink()
+    second.max_tries += 1
+    with pytest.raises(SourceChanged, match=r"of version \d+ is gone"):
+        second.transact(3)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    second.runner.refreeze(3, "its file is gone")
+    second.replay(3)
+    lake.append(*batches[12])
+    fourth = third.again("fourth")
+    assert fourth.emit(None) == [13]
+    fourth.transact(13)
+    assert rows(connection, TOTALS) == expected([*batches[:2], *batches[3:]])
+
+
+def _dies(connection: Any) -> None:
+    """Let the driver of the current attempt have died, some time ago."""
+    with connection.transaction() as tx:
+        tx.cursor.execute(
+            "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+            " WHERE lease_until IS NOT NULL"
+        )
