@@ -23,6 +23,7 @@ from reliability.core.state import (
 from reliability.spouts.delta import DeltaSpout
 from reliability.spouts.file import FileSpout
 from reliability.spouts.iceberg import IcebergSpout
+from reliability.spouts.kafka import KafkaSpout
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.table import TableSpout
@@ -47,6 +48,7 @@ __all__ = [
     "History",
     "IcebergSpout",
     "JsonLines",
+    "KafkaSpout",
     "Latest",
     "Max",
     "MemorySpout",

@@ -266,8 +266,11 @@ class SettleOperator(WaitingOperator):
     def check(self, connection: LedgerConnection, run: Run, txids: list[int]) -> list[int]:
         """Return what has committed; close what is not done, and raise."""
         from reliability.transaction.emit.requests import settle
+        from reliability.transaction.emit.source_items import tell_source
 
-        return settle(connection, self.topology.name, run, txids)
+        committed = settle(connection, self.topology.name, run, txids)
+        tell_source(connection, self.topology, committed)
+        return committed
 
     def _state_of_emit(self, run: Run) -> str:
         return next(iter(task_states(run.dag_id, run.run_id, self.emit_task)), None) or ""

@@ -120,8 +120,16 @@ def variable_of(database: str) -> str:
     >>> variable_of("shop"), variable_of("Shop-EU.2")
     ('RELIABILITY_DSN_SHOP', 'RELIABILITY_DSN_SHOP_EU_2')
     """
-    own = re.sub("[^A-Z0-9]", "_", database.upper())
-    return f"RELIABILITY_DSN_{own}" if own else "RELIABILITY_DSN"
+    return f"RELIABILITY_DSN_{upper_name(database)}" if database else "RELIABILITY_DSN"
+
+
+def upper_name(name: str) -> str:
+    """Return what stands for a name in an environment variable's.
+
+    >>> upper_name("Shop-EU.2")
+    'SHOP_EU_2'
+    """
+    return re.sub("[^A-Z0-9]", "_", name.upper())
 
 
 def metric_of(topology: str) -> str:

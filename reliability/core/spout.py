@@ -367,6 +367,12 @@ class Spout(ABC):
         :raises SourceUnreadable: an item exists but cannot be read as a whole
         """
 
+    def committed(self, metas: Sequence[BatchMeta]) -> None:  # noqa: B027
+        """Tell the source which batches a run has committed, for tools that people have there.
+
+        Nothing depends on it: it may happen late, twice or never, and what it raises is logged.
+        """
+
     def identity_of(self, path: str) -> str:
         """Return the identity of the item that Spark reads at a path."""
         return path

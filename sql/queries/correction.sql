@@ -168,6 +168,12 @@ RETURNING request_id;
 SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
 
+-- frozen_batches --
+-- The frozen batches of these txids.
+SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s) AND batch_meta IS NOT NULL
+ ORDER BY txid;
+
 -- may_refreeze --
 -- Whether the txid has a frozen batch, is not skipped, and was not refrozen for this reason before.
 SELECT t.batch_meta IS NOT NULL AND NOT EXISTS (

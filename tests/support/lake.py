@@ -11,7 +11,7 @@ import pytest
 
 from reliability import Count, State, Sum, Topology
 from reliability.core.errors import SourceChanged
-from reliability.core.spout import BatchMeta
+from reliability.core.spout import BatchMeta, Spout
 from reliability.deployment.lazy import pa
 from reliability.spouts.log_spout import LogSpout
 from reliability.testing.allocated import Txids
@@ -77,7 +77,7 @@ def totals(batch):
     return {"totals": batch}
 
 
-def topology(spout: LogSpout) -> Topology:
+def topology(spout: Spout) -> Topology:
     return Topology(
         "orders",
         spout=spout,
@@ -117,7 +117,7 @@ def live_through_twelve_batches(lake: Lake, pipeline: Any, connection: Any) -> N
     second = first.again("second")
     assert second.emit(None) == [2, 3, 4, 5]
     second.run_step(second.begin(2))
-    _dies(connection)
+    lose_driver(connection)
     for txid in (2, 3, 4, 5):
         second.transact(txid)
     attempts = "SELECT attempt_id, status FROM reliability.attempt WHERE txid = 2 ORDER BY 1"
@@ -157,7 +157,7 @@ def live_through_twelve_batches(lake: Lake, pipeline: Any, connection: Any) -> N
     assert rows(connection, TOTALS) == expected([*batches[:2], *batches[3:]])
 
 
-def _dies(connection: Any) -> None:
+def lose_driver(connection: Any) -> None:
     """Let the driver of the current attempt have died, some time ago."""
     with connection.transaction() as tx:
         tx.cursor.execute(

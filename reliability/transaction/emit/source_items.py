@@ -6,21 +6,25 @@ table. An EXCLUDE constraint keeps the parts of an item disjoint, whatever the c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from reliability.core.definitions import Topology
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
     BatchMeta,
     ItemPart,
     SourceItem,
+    Spout,
     last_of,
     verdict_of,
 )
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.read_rows import batch_of
 
+logger = logging.getLogger(__name__)
 _Item = TypeVar("_Item", bound=SourceItem)
 
 
@@ -81,6 +85,19 @@ def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceI
     """Say whether any of these items, or a part of one, belongs to a txid."""
     row = tx.one("any_part_is_allocated", topology=topology, **parts_of(items))
     return bool(row["is_allocated"])
+
+
+def tell_source(connection: LedgerConnection, topology: Topology, txids: Sequence[int]) -> None:
+    """Tell the source what has committed, if its spout wants to; an error is logged."""
+    if type(topology.spout).committed is Spout.committed or not txids:
+        return
+    rows = connection.all("frozen_batches", topology=topology.name, txids=list(txids))
+    try:
+        topology.spout.committed([batch_of(row) for row in rows])
+    except Exception:  # of anybody's spout
+        logger.warning(
+            "the source of %s was not told what has committed", topology.name, exc_info=True
+        )
 
 
 def excluded_among(

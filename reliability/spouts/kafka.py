@@ -1,0 +1,350 @@
+"""KafkaSpout: ranges of offsets of a topic, after Trident's transactional spout for Kafka.
+
+Emission freezes a range for each partition; an attempt, and each replay, reads exactly these
+offsets. The ledger alone says which offsets are taken: the spout commits none to Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from reliability.core.errors import InvalidDefinition, SchemaMismatch, SourceChanged
+from reliability.core.fold import Fold, reserved
+from reliability.core.keys import read_ranges
+from reliability.core.lineage import Dataset
+from reliability.core.names import check_database
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout
+from reliability.deployment.lazy import F, np, pa
+from reliability.spark.frames.accounting_columns import with_tuple_ids
+from reliability.spouts.data_file import columns_in
+from reliability.spouts.ddl import read_ddl
+from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
+from reliability.spouts.kafka_range import KafkaRange, fill, only_ranges, source_of
+from reliability.spouts.tuple_ids import fold_rows, tuple_ids
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+READ_UNCOMMITTED = "read_uncommitted"
+NOW, INTERVAL = "now", "interval"
+REFUSE, SKIP = "refuse", "skip"
+OFFSETS, READ = "offsets", "read"
+MESSAGE = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+_READ_AT_ONCE = 200_000  # offsets that one Spark task reads
+_PLACE = "_reliability_item bigint, _reliability_offset bigint"
+
+
+@dataclass(frozen=True)
+class KafkaSpout(Spout):
+    """The messages of a topic.
+
+    :param topic: its name
+    :param cluster: which one: RELIABILITY_KAFKA_<NAME> says where it is; by default
+        RELIABILITY_KAFKA
+    :param until: `now` emits all that is there; `interval` only what was written before the end of
+        the run's data interval, by the messages' timestamps, and makes the spout timed
+    :param counted: `offsets`: each offset is a message, which an attempt proves. `read`: emission
+        reads the offsets once, because compaction or transactions leave gaps
+    :param isolation: `read_uncommitted` or `read_committed`, which needs `counted="read"`
+    :param lost: what becomes of offsets that retention removed before an emission: `refuse` or
+        `skip`
+    :param schema: Spark's DDL of what `decode` returns; without it, a row is the message: key,
+        value, topic, partition, offset, timestamp, headers
+    :param decode: a function of a module that turns a message's value, as bytes, into a dict of
+        the schema's columns; it runs in Spark's tasks
+    :param group: a consumer group whose offsets follow what has committed, for tools that show lag;
+        the library never reads them to decide anything
+    :param max_rows_per_batch: the most offsets that a txid has
+    :param max_rows_per_partition: the most that it has of one partition
+    :param opaque: a new attempt of a txid may read other offsets, until the txid commits
+    """
+
+    topic: str
+    cluster: str = ""
+    until: str = NOW
+    counted: str = OFFSETS
+    isolation: str = READ_UNCOMMITTED
+    lost: str = REFUSE
+    schema: str = ""
+    decode: Callable[[bytes], dict[str, Any]] | None = field(default=None, repr=False)
+    group: str = ""
+    max_rows_per_batch: int = 1_000_000
+    max_rows_per_partition: int = 1_000_000
+    opaque: bool = False
+
+    def __post_init__(self) -> None:
+        choices = {
+            "until": (NOW, INTERVAL),
+            "counted": (OFFSETS, READ),
+            "isolation": (READ_UNCOMMITTED, READ_COMMITTED),
+            "lost": (REFUSE, SKIP),
+        }
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise InvalidDefinition(f"KafkaSpout: {name} {value!r} is not one of {allowed}")
+        if self.isolation == READ_COMMITTED and self.counted != READ:
+            raise InvalidDefinition(
+                'KafkaSpout: isolation="read_committed" leaves offsets out, so it needs '
+                'counted="read"'
+            )
+        if (self.decode is None) != (not self.schema):
+            raise InvalidDefinition("KafkaSpout: schema and decode need each other")
+        if self.schema and read_ddl(self.schema) is None:
+            raise InvalidDefinition("KafkaSpout: the schema has more than names and types")
+        if taken := reserved(name for name, _ in read_ddl(self.schema) or ()):
+            raise InvalidDefinition(f"KafkaSpout: the library adds the columns {taken} itself")
+        if self.cluster:
+            check_database("KafkaSpout: cluster", self.cluster)
+        for name in ("max_rows_per_batch", "max_rows_per_partition"):
+            if getattr(self, name) < 1:
+                raise InvalidDefinition(f"KafkaSpout: {name} must be at least 1")
+
+    @property
+    def timed(self) -> bool:
+        return self.until == INTERVAL
+
+    def _reader(self) -> KafkaReader:
+        return KafkaReader(properties_of(self.cluster), self.isolation)
+
+    # --- emission --------------------------------------------------------------------------------
+
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[KafkaRange]:
+        """List a range for each partition that has new messages.
+
+        :raises SourceChanged: offsets that a txid has, or that none has yet, are gone
+        """
+        with self._reader() as reader:
+            if last := allocated.last(KafkaRange):
+                self._check(reader, [last])
+            offsets = reader.offsets(self.topic)
+            ends = {number: end for number, (_, end) in offsets.items()}
+            if interval is not None and self.timed:
+                ms = int(interval.end.timestamp() * 1000)
+                found = reader.offsets_at(self.topic, list(ends), ms)
+                ends = {n: end if found[n] is None else found[n] or 0 for n, end in ends.items()}
+        ranges = []
+        for number, (low, high) in offsets.items():
+            taken = allocated.keys(source_of(self.cluster, self.topic, number)).values()
+            known = [end for part in taken for _, end in read_ranges(part)]
+            first = self._first_of(number, max(known, default=None), low, high)
+            if first < ends[number]:
+                ranges.append(
+                    KafkaRange(
+                        cluster=self.cluster,
+                        topic=self.topic,
+                        partition=number,
+                        first=first,
+                        end=ends[number],
+                        rows=ends[number] - first,
+                    )
+                )
+        return ranges
+
+    def _first_of(self, number: int, known: int | None, low: int, high: int) -> int:
+        """Return the offset behind those that txids have."""
+        where = f"partition {number} of topic {self.topic}"
+        if known is None:
+            return low
+        if known > high:
+            raise SourceChanged(
+                f"{where} ends at offset {high}, and a txid has those up to {known}: the topic was "
+                "made anew, or a broker that had not all of it became its leader",
+                remedy="find out which messages are lost. A topology with another name begins anew "
+                "with the topic as it is.",
+            )
+        if known < low and self.lost == REFUSE:
+            raise SourceChanged(
+                f"{where} begins at offset {low}: retention has removed offsets {known} to "
+                f"{low - 1}, which no txid has read",
+                remedy='set lost="skip" in the KafkaSpout to go on without them, and '
+                "{resume_runs}. Emit more often than retention.ms, or raise that.",
+            )
+        return max(known, low)
+
+    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+        """Fill batches with a piece of each partition in turn, and count what is in them."""
+        most = self.max_rows_per_partition, self.max_rows_per_batch
+        batches = fill(only_ranges(items), *most)
+        if not batches:
+            return []
+        with self._reader() as reader:
+            return [tuple(self._described(reader, each) for each in batch) for batch in batches]
+
+    def _described(self, reader: KafkaReader, item: KafkaRange) -> KafkaRange:
+        """Return a range with what is there now: its number of messages, and when it begins."""
+        rows = item.span
+        if self.counted == READ:
+            rows = sum(len(each) for each in reader.indices(*_place(item)))
+        return replace(item, rows=rows, first_ms=reader.first_time(*_place(item)))
+
+    def count(self, items: Sequence[SourceItem]) -> Fold:
+        ranges = list(enumerate(only_ranges(items)))
+        if self.counted == OFFSETS:
+            return Fold.of(fold_rows(ordinal, i.rows, first=i.begin) for ordinal, i in ranges)
+        if not ranges:
+            return Fold()
+        with self._reader() as reader:
+            return Fold.of(
+                _fold(ordinal, offsets)
+                for ordinal, item in ranges
+                for offsets in reader.indices(*_place(item))
+            )
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def verify(self, meta: BatchMeta) -> None:
+        if meta.items:
+            with self._reader() as reader:
+                self._check(reader, only_ranges(meta.items))
+
+    def _check(self, reader: KafkaReader, items: Sequence[KafkaRange]) -> None:
+        """Raise SourceChanged unless the cluster still has these ranges."""
+        offsets = reader.offsets(self.topic)
+        for item in items:
+            if item.begin >= item.end:
+                continue
+            where = f"partition {item.partition} of topic {item.topic}"
+            low, high = offsets.get(item.partition, (0, 0))
+            if low > item.begin:
+                raise SourceChanged(
+                    f"{where} begins at offset {low}: retention removed some of {item.identity}",
+                    remedy="run {refreeze}, which leaves them out; retention should last for as "
+                    "long as you want to replay.",
+                )
+            if high < item.end:
+                raise SourceChanged(
+                    f"{where} ends at offset {high}, before the end of {item.identity}: the topic "
+                    "was made anew, or has lost messages"
+                )
+            if reader.first_time(*_place(item)) != item.first_ms:
+                raise SourceChanged(
+                    f"the first message of {item.identity} was written at another time: the topic "
+                    "was made anew, or compacted"
+                )
+
+    def refresh(self, meta: BatchMeta) -> list[KafkaRange]:
+        """Return the ranges with the messages that are left; what is lost stays taken."""
+        if not meta.items:
+            return []
+        with self._reader() as reader:
+            offsets = reader.offsets(self.topic)
+            items = []
+            for item in only_ranges(meta.items):
+                low, high = offsets.get(item.partition, (item.end, item.end))
+                if high < item.end:  # what is there now are other messages
+                    low = item.end
+                left = replace(item, kept_from=max(min(low, item.end), item.kept_from))
+                items.append(self._described(reader, left))
+            return items
+
+    def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
+        """Read the ranges in Spark's tasks, each at most 200,000 offsets."""
+        pieces = [
+            (ordinal, item.partition, first, min(first + _READ_AT_ONCE, item.end))
+            for ordinal, item in enumerate(only_ranges(meta.items))
+            for first in range(item.begin, item.end, _READ_AT_ONCE)
+        ]
+        columns = columns_in(f"{self.schema or MESSAGE}, {_PLACE}")
+        empty = spark.range(0).select(*(F.lit(None).cast(t).alias(n) for n, t in columns))
+        if pieces:
+            task = _ReadTask(
+                topic=self.topic,
+                isolation=self.isolation,
+                properties=spark.sparkContext.broadcast(properties_of(self.cluster)),
+                pieces=tuple(pieces),
+                columns=tuple(empty.columns[:-2]),
+                decode=self.decode,
+                is_dense=self.counted == OFFSETS,
+                types=empty.toArrow().schema,
+            )
+            numbers = spark.range(0, len(pieces), 1, numPartitions=len(pieces))
+            frame = numbers.mapInArrow(task, empty.schema)
+        else:
+            frame = empty
+        item, offset = (name.split()[0] for name in _PLACE.split(", "))
+        return with_tuple_ids(frame, F.col(item), F.col(offset)).drop(item, offset)
+
+    def committed(self, metas: Sequence[BatchMeta]) -> None:
+        ends: dict[int, int] = {}
+        for item in (item for meta in metas for item in only_ranges(meta.items)):
+            ends[item.partition] = max(ends.get(item.partition, 0), item.end)
+        if self.group and ends:
+            with self._reader() as reader:
+                reader.tell_group(self.group, self.topic, ends)
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        servers = properties_of(self.cluster).get("bootstrap.servers", "").split(",")[0]
+        rows = sum(item.rows for item in items)
+        return [Dataset(namespace=f"kafka://{servers}", name=self.topic, rows=rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReadTask:
+    """What a Spark task needs; the properties, with their secrets, come to it by a broadcast."""
+
+    topic: str
+    isolation: str
+    properties: Broadcast[dict[str, str]]
+    pieces: tuple[tuple[int, int, int, int], ...]
+    columns: tuple[str, ...]
+    decode: Callable[[bytes], dict[str, Any]] | None
+    is_dense: bool
+    types: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with KafkaReader(self.properties.value, self.isolation) as reader:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self._read(reader, *self.pieces[number])
+
+    def _read(
+        self, reader: KafkaReader, ordinal: int, partition: int, first: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        found = 0
+        for messages in reader.messages(self.topic, partition, first, end):
+            found += len(messages)
+            rows = [(*self._row(message), ordinal, message.offset()) for message in messages]
+            columns = zip(*rows, strict=True)
+            arrays = [
+                pa.array(values, type_)
+                for values, type_ in zip(columns, self.types.types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.types)
+        if self.is_dense and found != end - first:
+            raise SourceChanged(
+                f"partition {partition} of topic {self.topic} has {found} messages at the "
+                f"{end - first} offsets from {first} on: compaction or transactions leave gaps",
+                remedy='set counted="read" in the KafkaSpout, and emit by a topology with another '
+                "name, or skip the txid.",
+            )
+
+    def _row(self, message: Any) -> tuple[Any, ...]:
+        if self.decode is None:
+            headers = [{"key": key, "value": value} for key, value in message.headers() or ()]
+            ms = np.datetime64(message.timestamp()[1], "ms").astype("datetime64[us]").item()
+            place = (message.topic(), message.partition(), message.offset(), ms)
+            return (message.key(), message.value(), *place, headers)
+        try:
+            values = self.decode(message.value())
+            return tuple(values.get(name) for name in self.columns)
+        except Exception as error:  # a user's function may raise anything
+            raise SchemaMismatch(
+                f"decode fails at offset {message.offset()} of partition {message.partition()} of "
+                f"topic {self.topic}: {type(error).__name__}: {error}",
+                remedy="mend the function, or let it return what marks the message as malformed.",
+            ) from error
+
+
+def _place(item: KafkaRange) -> tuple[str, int, int, int]:
+    return item.topic, item.partition, item.begin, item.end
+
+
+def _fold(ordinal: int, offsets: Any) -> Fold:
+    xor = np.bitwise_xor.reduce(tuple_ids(ordinal, offsets)) if len(offsets) else np.uint64(0)
+    return Fold(int(xor.astype(np.int64)), len(offsets))

@@ -1,0 +1,429 @@
+"""KafkaSpout, over the mock cluster that librdkafka runs in a process and others reach by TCP.
+
+The mock gives aborted messages to every reader, knows no times, and removes nothing: what depends
+on these is played by answers of `KafkaReader` that a test replaces.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from reliability import KafkaSpout
+from reliability.core.errors import (
+    InvalidDefinition,
+    LibraryMissing,
+    SourceChanged,
+    SourceUnreadable,
+)
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, NoItems
+from reliability.spouts import kafka_client
+from reliability.spouts.kafka_client import KafkaReader, properties_of
+from reliability.spouts.kafka_range import KafkaRange, fill, only_ranges
+from reliability.testing import Source, check_spout
+from reliability.testing.allocated import Txids
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.source_items import tell_source
+from tests.support.fix_postgres import rows
+from tests.support.lake import TOTALS, expected, lose_driver, topology
+
+NAMES = iter(f"topic{number}" for number in count())
+START = 1_767_225_600_000  # 2026-01-01
+
+
+def order_of(message: bytes) -> dict[str, Any]:
+    customer, day, price = json.loads(message)
+    return {"customer": customer, "day": day, "price": price}
+
+
+def number_of(message: bytes) -> dict[str, Any]:
+    return {"n": int(message)}
+
+
+ORDERS: Any = {"schema": "customer bigint, day string, price bigint", "decode": order_of}
+NUMBERS: Any = {"schema": "n bigint", "decode": number_of}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The producer in whose process the cluster runs; it ends with it."""
+    producer = Producer({"bootstrap.servers": "", "test.mock.num.brokers": "1"})
+    [broker] = producer.list_topics(timeout=10).brokers.values()
+    return producer, f"{broker.host}:{broker.port}"
+
+
+@pytest.fixture
+def kafka(cluster, monkeypatch):
+    producer, address = cluster
+    monkeypatch.setenv("RELIABILITY_KAFKA", address)
+    return Topic(producer, address, next(NAMES))
+
+
+class Topic(Source):
+    """A topic of which two partitions are written to."""
+
+    def __init__(self, producer: Any, address: str, name: str):
+        self.producer, self.address, self.name = producer, address, name
+        self.numbers, self.low = count(), dict[int, int]()
+
+    def send(self, partition: int, *values: str, **more: Any) -> None:
+        for value in values:
+            self.producer.produce(self.name, value=value, partition=partition, **more)
+        assert self.producer.flush(10) == 0
+
+    def orders(self, *values: tuple[int, str, int]) -> None:
+        for number, value in enumerate(values):
+            self.send(number % 2, json.dumps(value))
+
+    def transaction(self, value: str, *, is_aborted: bool = False) -> None:
+        """Write a message in a transaction, whose end is an offset without a message."""
+        settings = {"bootstrap.servers": self.address, "transactional.id": f"{self.name} {value}"}
+        producer = Producer(settings)
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(self.name, value=value, partition=0)
+        producer.flush(10)
+        (producer.abort_transaction if is_aborted else producer.commit_transaction)(10)
+
+    def values(self) -> list[str]:
+        """Return all messages, read without the spout."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.address, "group.id": "test", "enable.partition.eof": True}
+        )
+        found, ended = [], 0
+        consumer.assign([TopicPartition(self.name, number, 0) for number in (0, 1)])
+        while ended < 2:
+            for message in consumer.consume(100, timeout=1):
+                ended += message.error() is not None
+                found += [] if message.error() else [bytes(message.value() or b"").decode()]
+        consumer.close()
+        return found
+
+    def group_offsets(self, group: str) -> list[int]:
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
+        found = consumer.committed([TopicPartition(self.name, n) for n in (0, 1)], timeout=10)
+        consumer.close()
+        return [each.offset for each in found]
+
+    # --- as check_spout asks for it --------------------------------------------------------------
+
+    def add(self):
+        number = next(self.numbers)
+        self.send(number % 2, str(number), str(number), "7")
+
+    def lose(self):
+        self.low[0] = 2  # retention
+
+    def rows(self):
+        return [{"n": int(value)} for value in self.values()]
+
+
+@pytest.fixture
+def with_retention(kafka, monkeypatch):
+    """Let retention have removed what is before `kafka.low`."""
+    offsets = KafkaReader.offsets
+
+    def left(reader, topic):
+        found = offsets(reader, topic)
+        return {n: (max(low, kafka.low.get(n, 0)), high) for n, (low, high) in found.items()}
+
+    monkeypatch.setattr(KafkaReader, "offsets", left)
+    return kafka
+
+
+def record(spout: KafkaSpout, txids: Txids, interval: Any = None) -> list[int]:
+    batches = spout.cut(spout.plan(interval, txids))
+    metas = [BatchMeta(items=items, emitted=spout.count(items)) for items in batches]
+    return [txids.record(meta).emitted.count for meta in metas]
+
+
+def test_it_keeps_the_contract(with_retention, spark):
+    kafka = with_retention
+    kafka.send(0, "1", "1", "1")
+    spout = KafkaSpout(kafka.name, **NUMBERS, counted="read", opaque=True)
+    tried = check_spout(spout, kafka, spark=spark)
+    assert {"a loss and a refreeze", "opaque batches", "all rows"} <= {*tried}
+
+
+def test_other_limits_emit_nothing_twice(kafka):
+    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS, max_rows_per_partition=4)
+    for limit, counts in ((4, [4, 1]), (2, [2, 2, 1]), (9, [5])):
+        kafka.send(0, *"12345")
+        assert record(replace(spout, max_rows_per_partition=limit), txids) == counts
+
+
+def test_twelve_batches_through_all_that_happens(with_retention, pipeline, connection):
+    kafka = with_retention
+    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(13)]
+    spout = KafkaSpout(kafka.name, **ORDERS, max_rows_per_partition=1)
+    kafka.orders(*batches[0])
+    first = pipeline(topology(spout))
+    assert first.emit(None) == [1]
+    first.transact(1)
+    for each in batches[1:6]:
+        kafka.orders(*each)
+    second = first.again("second")
+    assert second.emit(None) == [2, 3, 4, 5, 6]
+    second.run_step(second.begin(2))
+    lose_driver(connection)
+    for txid in range(2, 7):
+        second.transact(txid)
+    for each in batches[6:12]:
+        kafka.orders(*each)
+    third = second.again("third")
+    assert third.emit(None) == [7, 8, 9, 10, 11, 12]
+    for txid in range(7, 13):
+        third.transact(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    second.replay(3)
+    roll_back(connection, "orders", 10, "too early")
+    assert rows(connection, TOTALS) == expected(batches[:10])
+    release(connection, "orders")
+    for txid in (11, 12):
+        third.replay(txid)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    kafka.low[0] = 1
+    first.max_tries += 1
+    with pytest.raises(SourceChanged, match=r"retention removed some of kafka:.*/0#0-1"):
+        first.transact(1)
+    assert rows(connection, TOTALS) == expected(batches[:12])
+    first.runner.refreeze(1, "retention")
+    first.replay(1)
+    kafka.orders(*batches[12])
+    fourth = third.again("fourth")
+    assert fourth.emit(None) == [13]
+    fourth.transact(13)
+    assert rows(connection, TOTALS) == expected([batches[0][1:], *batches[1:]])
+
+
+def test_a_row_is_the_message_without_a_schema(kafka, spark):
+    key, headers = "k", [("a", b"1"), ("b", None)]
+    kafka.send(1, "v", key=key, headers=headers, timestamp=START)
+    kafka.producer.produce(kafka.name, value=None, partition=0, timestamp=START + 1)
+    kafka.producer.flush(10)
+    spout, txids = KafkaSpout(kafka.name), Txids()
+    assert record(spout, txids) == [2]
+    found = spout.frame(spark, txids.batches[1]).drop("_x", "_n").orderBy("partition").collect()
+    assert [tuple(row)[:5] for row in found] == [
+        (None, None, kafka.name, 0, 0),
+        (b"k", b"v", kafka.name, 1, 0),
+    ]
+    assert [row["timestamp"].timestamp() for row in found] == [START / 1000 + 0.001, START / 1000]
+    assert [tuple(header) for header in found[1]["headers"]] == headers
+
+
+def test_large_ranges_are_read_by_several_tasks(kafka, spark, monkeypatch):
+    kafka.send(0, *map(str, range(250)))
+    monkeypatch.setattr("reliability.spouts.kafka._READ_AT_ONCE", 100)
+    spout, txids = KafkaSpout(kafka.name, **NUMBERS), Txids()
+    assert record(spout, txids) == [250]
+    frame = spout.frame(spark, txids.batches[1])
+    assert frame.rdd.getNumPartitions() == 3
+    assert Counter(row["n"] for row in frame.collect()) == Counter(range(250))
+
+
+# --- gaps ----------------------------------------------------------------------------------------
+
+
+def test_gaps_are_found_by_an_attempt_or_counted_by_a_read(kafka, pipeline, connection, spark):
+    """The end of a transaction is an offset without a message."""
+    kafka.transaction('[1, "Mon", 5]')
+    kafka.send(0, '[2, "Mon", 7]')
+    first = pipeline(topology(KafkaSpout(kafka.name, **ORDERS)))
+    assert first.emit(None) == [1]
+    with pytest.raises(Exception, match=r'has 2 messages at the 3 offsets.*counted="read"'):
+        first.process(1)
+    assert rows(connection, TOTALS) == []
+    spout = KafkaSpout(kafka.name, **ORDERS, counted="read", isolation="read_committed")
+    txids = Txids()
+    assert record(spout, txids) == [2]
+    [item] = only_ranges(txids.batches[1].items)
+    assert item.span == 3
+    frame = spout.frame(spark, txids.batches[1])
+    assert sorted(row["price"] for row in frame.collect()) == [5, 7]
+
+
+def test_a_range_without_any_message_is_an_item_of_no_rows(kafka, spark):
+    kafka.transaction("1")
+    spout = KafkaSpout(kafka.name, **NUMBERS, counted="read", max_rows_per_partition=1)
+    txids = Txids()
+    assert record(spout, txids) == [1, 0]
+    spout.verify(txids.batches[2])
+    assert spout.frame(spark, txids.batches[2]).count() == 0
+    assert record(spout, txids) == []
+
+
+# --- what happens to a topic ---------------------------------------------------------------------
+
+
+def test_offsets_that_retention_removed_before_an_emission_are_refused_or_skipped(with_retention):
+    kafka, txids = with_retention, Txids()
+    spout = KafkaSpout(kafka.name, **NUMBERS)
+    kafka.send(0, "1", "2")
+    record(spout, txids)
+    kafka.send(0, "3", "4", "5")
+    kafka.low[0] = 4
+    with pytest.raises(SourceChanged, match=r"removed some of kafka:.*#0-2"):
+        record(spout, txids)  # also what txid 1 has is gone
+    txids.refreeze(1, BatchMeta(items=tuple(spout.refresh(txids.batches[1])), emitted=Fold()))
+    with pytest.raises(SourceChanged, match=r"removed offsets 2 to 3.*lost=\"skip\""):
+        record(spout, txids)
+    assert record(replace(spout, lost="skip"), txids) == [1]
+
+
+def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
+    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
+    kafka.send(0, "1", "2", "3")
+    record(spout, txids)
+    shorter = KafkaSpout(f"{kafka.name}x", **NUMBERS)
+    kafka.name = shorter.topic
+    kafka.send(0, "1")
+    moved = {item: replace(item, topic=shorter.topic) for item in txids.batches[1].items}
+    txids.refreeze(1, replace(txids.batches[1], items=tuple(moved.values())))
+    with pytest.raises(SourceChanged, match=r"ends at offset 1, before the end of kafka:.*#0-3"):
+        record(shorter, txids)
+    kafka.send(0, "2", "3", "4", timestamp=START)
+    with pytest.raises(SourceChanged, match="was written at another time"):
+        record(shorter, txids)
+    [item] = shorter.refresh(txids.batches[1])
+    assert item.rows == 3  # a person who says so takes what is there
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning(kafka):
+    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
+    kafka.send(0, "1")
+    assert record(spout, txids) == [1]
+    kafka.send(3, "2", "3")
+    assert record(spout, txids) == [2]
+    assert [item.partition for item in only_ranges(txids.batches[2].items)] == [3]
+
+
+def test_an_interval_ends_by_the_messages_times(kafka, monkeypatch):
+    """The mock knows no times, so the cluster's answer is played."""
+    kafka.send(0, "1", "2", "3")
+    kafka.send(1, "4")
+    day = Interval.parse("2026-01-01")
+    asked: list[int] = []
+
+    def offsets_at(reader, topic, partitions, ms):
+        asked.append(ms)
+        return {number: 2 if number == 0 else None for number in partitions}
+
+    monkeypatch.setattr(KafkaReader, "offsets_at", offsets_at)
+    spout, txids = KafkaSpout(kafka.name, **NUMBERS, until="interval"), Txids()
+    assert spout.timed
+    assert record(spout, txids, day) == [3]
+    assert asked == [START + 86_400_000]
+    assert record(spout, txids, day) == []
+    assert record(replace(spout, until="now"), txids) == [1]
+
+
+def test_a_partition_that_stalls_fails(kafka, spark, monkeypatch):
+    kafka.send(0, "1")
+    monkeypatch.setattr(kafka_client, "STALL_SECONDS", 1.0)
+    with (
+        KafkaReader(properties_of(""), "read_uncommitted") as reader,
+        pytest.raises(SourceUnreadable, match="gives nothing from offset 1 on, though it should"),
+    ):
+        list(reader.messages(kafka.name, 0, 0, 9))
+    with (
+        KafkaReader(properties_of(""), "read_uncommitted") as reader,
+        pytest.raises(SourceChanged, match="has no offset 99 any more"),
+    ):
+        list(reader.messages(kafka.name, 0, 99, 100))
+
+
+def test_a_value_that_cannot_be_decoded_fails_the_attempt_with_its_place(kafka, spark):
+    kafka.send(1, "1", "one")
+    spout, txids = KafkaSpout(kafka.name, **NUMBERS), Txids()
+    record(spout, txids)
+    with pytest.raises(Exception, match=r"decode fails at offset 1 of partition 1 .*ValueError"):
+        spout.frame(spark, txids.batches[1]).collect()
+
+
+def test_a_group_follows_what_has_committed(
+    kafka, python_pipeline, connection, monkeypatch, caplog
+):
+    """The run's last task tells; a replay takes nothing back, and an error changes nothing."""
+    kafka.send(0, "1", "2", "3")
+    kafka.send(1, "4")
+    spout = KafkaSpout(kafka.name, **NUMBERS, max_rows_per_partition=2, group="lag")
+    first = python_pipeline(topology(spout))
+    assert first.emit(None) == [1, 2]
+    told = partial(tell_source, connection, first.runner.topology)
+    for txids, ends in (([1], [2, 1]), ([2], [3, 1]), ([1], [3, 1])):
+        told(txids)
+        assert kafka.group_offsets("lag") == ends
+    monkeypatch.setenv("RELIABILITY_KAFKA", "")
+    told([1])
+    assert "was not told what has committed" in caplog.text
+
+
+# --- where it is ---------------------------------------------------------------------------------
+
+
+def test_the_address_is_a_variable_or_a_file_with_its_secrets(tmp_path, monkeypatch):
+    monkeypatch.delenv("RELIABILITY_KAFKA", raising=False)
+    with pytest.raises(SourceUnreadable, match="RELIABILITY_KAFKA_EU_1 is not set"):
+        properties_of("eu-1")
+    file = tmp_path / "eu.properties"
+    monkeypatch.setenv("RELIABILITY_KAFKA_EU_1", str(file))
+    with pytest.raises(SourceUnreadable, match="No such file"):
+        properties_of("eu-1")
+    file.write_text("# ours\nbootstrap.servers = a:1,b:2\nsasl.password=x=y\n")
+    assert properties_of("eu-1") == {"bootstrap.servers": "a:1,b:2", "sasl.password": "x=y"}
+
+
+def test_what_cannot_be_reached_is_said(kafka, monkeypatch):
+    with pytest.raises(SourceUnreadable, match=r"topic nothing cannot be read: .*Unknown topic"):
+        KafkaSpout("nothing").plan(None, NoItems())
+    monkeypatch.setattr(kafka_client, "ASK_SECONDS", 1.0)
+    monkeypatch.setenv("RELIABILITY_KAFKA", "127.0.0.1:1")
+    with pytest.raises(SourceUnreadable, match="topic nothing cannot be read"):
+        KafkaSpout("nothing").plan(None, NoItems())
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(LibraryMissing, match=r"package confluent_kafka.*reliability\[kafka\]"):
+        KafkaSpout("nothing").plan(None, NoItems())
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"until": "then"}, "until 'then' is not one of"),
+        ({"isolation": "read_committed"}, 'needs counted="read"'),
+        ({"schema": "n bigint"}, "schema and decode need each other"),
+        ({"schema": "_n bigint", "decode": number_of}, "adds the columns"),
+        ({"cluster": "ä"}, "not a valid name"),
+        ({"max_rows_per_partition": 0}, "max_rows_per_partition must be at least 1"),
+    ],
+)
+def test_a_wrong_definition_is_refused(options, what):
+    with pytest.raises(InvalidDefinition, match=what):
+        KafkaSpout("orders", **options)
+
+
+@pytest.mark.parametrize(
+    ("spans", "of_partition", "most", "batches"),
+    [
+        ([5, 2], 2, 9, [[2, 2], [2], [1]]),
+        ([5, 2], 9, 3, [[3], [2], [2]]),
+        ([1, 1, 1], 9, 2, [[1, 1], [1]]),
+        ([], 1, 1, []),
+    ],
+)
+def test_batches_have_a_piece_of_each_partition(spans, of_partition, most, batches):
+    ranges = [
+        KafkaRange(cluster="", topic="t", partition=n, first=0, end=span, rows=span)
+        for n, span in enumerate(spans)
+    ]
+    found = fill(ranges, of_partition, most)
+    assert [[each.span for each in one] for one in found] == batches
