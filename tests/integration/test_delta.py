@@ -41,7 +41,7 @@ from tests.support.fix_postgres import rows
 from tests.support.lake import (
     TOTALS,
     Values,
-    live_through_twelve_batches,
+    outlive_clean_up,
     read,
     read_all,
     record,
@@ -132,7 +132,7 @@ def test_it_keeps_the_contract(tmp_path, spark):
 
 
 def test_twelve_batches_through_all_that_happens(tmp_path, pipeline, connection):
-    live_through_twelve_batches(Orders(tmp_path / "orders"), pipeline, connection)
+    outlive_clean_up(Orders(tmp_path / "orders"), pipeline, connection)
 
 
 # --- changes -------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
 from tests.support.lake import (
-    live_through_twelve_batches,
+    outlive_clean_up,
     read,
     read_all,
     record,
@@ -137,7 +137,7 @@ def test_it_keeps_the_contract(orders, spark):
 
 
 def test_twelve_batches_through_all_that_happens(orders, pipeline, connection):
-    live_through_twelve_batches(orders, pipeline, connection)
+    outlive_clean_up(orders, pipeline, connection)
 
 
 # --- changes -------------------------------------------------------------------------------------

@@ -31,10 +31,9 @@ from reliability.spouts.kafka_client import KafkaReader, properties_of
 from reliability.spouts.kafka_range import KafkaRange, fill, only_ranges
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
-from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.source_items import tell_source
 from tests.support.fix_postgres import rows
-from tests.support.lake import TOTALS, expected, lose_driver, topology
+from tests.support.lake import TOTALS, Values, live_through_twelve_batches, topology
 
 NAMES = iter(f"topic{number}" for number in count())
 START = 1_767_225_600_000  # 2026-01-01
@@ -74,13 +73,17 @@ class Topic(Source):
     def __init__(self, producer: Any, address: str, name: str):
         self.producer, self.address, self.name = producer, address, name
         self.numbers, self.low = count(), dict[int, int]()
+        self.spout: Any = None
+
+    def moves(self) -> None:
+        """Retention is played otherwise."""
 
     def send(self, partition: int, *values: str, **more: Any) -> None:
         for value in values:
             self.producer.produce(self.name, value=value, partition=partition, **more)
         assert self.producer.flush(10) == 0
 
-    def orders(self, *values: tuple[int, str, int]) -> None:
+    def append(self, *values: Values) -> None:
         for number, value in enumerate(values):
             self.send(number % 2, json.dumps(value))
 
@@ -163,46 +166,12 @@ def test_other_limits_emit_nothing_twice(kafka):
 
 def test_twelve_batches_through_all_that_happens(with_retention, pipeline, connection):
     kafka = with_retention
-    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(13)]
-    spout = KafkaSpout(kafka.name, **ORDERS, max_rows_per_partition=1)
-    kafka.orders(*batches[0])
-    first = pipeline(topology(spout))
-    assert first.emit(None) == [1]
-    first.transact(1)
-    for each in batches[1:6]:
-        kafka.orders(*each)
-    second = first.again("second")
-    assert second.emit(None) == [2, 3, 4, 5, 6]
-    second.run_step(second.begin(2))
-    lose_driver(connection)
-    for txid in range(2, 7):
-        second.transact(txid)
-    for each in batches[6:12]:
-        kafka.orders(*each)
-    third = second.again("third")
-    assert third.emit(None) == [7, 8, 9, 10, 11, 12]
-    for txid in range(7, 13):
-        third.transact(txid)
-    assert rows(connection, TOTALS) == expected(batches[:12])
-    second.replay(3)
-    roll_back(connection, "orders", 10, "too early")
-    assert rows(connection, TOTALS) == expected(batches[:10])
-    release(connection, "orders")
-    for txid in (11, 12):
-        third.replay(txid)
-    assert rows(connection, TOTALS) == expected(batches[:12])
+    kafka.spout = KafkaSpout(kafka.name, **ORDERS, max_rows_per_partition=1)
+    lived = live_through_twelve_batches(kafka, pipeline, connection)
     kafka.low[0] = 1
-    first.max_tries += 1
-    with pytest.raises(SourceChanged, match=r"retention removed some of kafka:.*/0#0-1"):
-        first.transact(1)
-    assert rows(connection, TOTALS) == expected(batches[:12])
-    first.runner.refreeze(1, "retention")
-    first.replay(1)
-    kafka.orders(*batches[12])
-    fourth = third.again("fourth")
-    assert fourth.emit(None) == [13]
-    fourth.transact(13)
-    assert rows(connection, TOTALS) == expected([batches[0][1:], *batches[1:]])
+    lived.is_lost(lived.runs[0], 1, r"retention removed some of kafka:.*/0#0-1")
+    lived.goes_on()
+    lived.check([lived.batches[0][1:], *lived.batches[1:]])
 
 
 def test_a_row_is_the_message_without_a_schema(kafka, spark):

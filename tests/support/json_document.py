@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from reliability.core.errors import SourceChanged
-from reliability.core.fold import Fold
-from reliability.core.spout import (
+from reliability.spouts import (
     AllocatedItems,
     BatchMeta,
+    Fold,
     Interval,
+    SourceChanged,
     SourceItem,
     Spout,
+    fold_rows,
     source_item,
+    with_tuple_ids,
 )
-from reliability.spark.frames.accounting_columns import with_tuple_ids
-from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,15 +23,19 @@ Values = tuple[int, str, int]
 TOTALS = 'SELECT customer, day, orders, revenue FROM totals ORDER BY customer, day COLLATE "C"'
 
 
-class Lake(Protocol):
-    """A table, as its writers and its clean-up treat it."""
+class Writable(Protocol):
+    """A source, as its writers treat it."""
 
-    spout: LogSpout
+    spout: Any
 
     def append(self, *values: Values) -> None: ...
 
     def moves(self) -> None:
-        """Compact the table."""
+        """Compact it, if it has such a thing."""
+
+
+class Lake(Writable, Protocol):
+    """A table, as its clean-up treats it, too."""
 
     def files(self, version: int) -> list[Path]:
         """Return the files that a version added, counted from 0."""
@@ -105,15 +110,45 @@ def expected(batches: Sequence[Sequence[Values]]) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in ordered.values.tolist()]
 
 
-def live_through_twelve_batches(lake: Lake, pipeline: Any, connection: Any) -> None:
-    """Let happen to twelve batches and their source what happens, and compare with pandas."""
+@dataclass(frozen=True)
+class Lived:
+    """Thirteen batches, twelve of which have committed in three runs."""
+
+    source: Writable
+    connection: Any
+    batches: Sequence[Sequence[Values]]
+    runs: Sequence[Any]
+
+    def check(self, batches: Sequence[Sequence[Values]]) -> None:
+        """Compare the table with what pandas makes of these batches."""
+        assert rows(self.connection, TOTALS) == expected(batches)
+
+    def is_lost(self, run: Any, txid: int, what: str) -> None:
+        """Replay a txid whose source is gone: it says so, and nothing moves; then refreeze it."""
+        run.max_tries += 1
+        with pytest.raises(SourceChanged, match=what):
+            run.transact(txid)
+        self.check(self.batches[:12])
+        run.runner.refreeze(txid, "it is gone")
+        run.replay(txid)
+
+    def goes_on(self) -> None:
+        """Emit and commit the last batch."""
+        self.source.append(*self.batches[12])
+        last = self.runs[-1].again("last")
+        assert last.emit(None) == [13]
+        last.transact(13)
+
+
+def live_through_twelve_batches(source: Writable, pipeline: Any, connection: Any) -> Lived:
+    """Let a driver die, the source be compacted, replays and a rollback come, and compare."""
     batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(13)]
-    lake.append(*batches[0])
-    first = pipeline(topology(lake.spout))
+    source.append(*batches[0])
+    first = pipeline(topology(source.spout))
     assert first.emit(None) == [1]
     first.transact(1)
     for each in batches[1:5]:
-        lake.append(*each)
+        source.append(*each)
     second = first.again("second")
     assert second.emit(None) == [2, 3, 4, 5]
     second.run_step(second.begin(2))
@@ -122,39 +157,36 @@ def live_through_twelve_batches(lake: Lake, pipeline: Any, connection: Any) -> N
         second.transact(txid)
     attempts = "SELECT attempt_id, status FROM reliability.attempt WHERE txid = 2 ORDER BY 1"
     assert rows(connection, attempts) == [(0, "FENCED"), (1, "COMMITTED")]
-    # compaction of the source, and what comes around it
-    lake.moves()
+    source.moves()
     for each in batches[5:12]:
-        lake.append(*each)
-    lake.moves()
+        source.append(*each)
+    source.moves()
     third = second.again("third")
     assert third.emit(None) == [6, 7, 8, 9, 10, 11, 12]
     for txid in range(6, 13):
         third.transact(txid)
-    assert rows(connection, TOTALS) == expected(batches[:12])
-    # replays read the files that the table itself has replaced, and a rollback knows what they gave
+    lived = Lived(source, connection, batches, (first, second, third))
+    lived.check(batches[:12])
+    # replays read what the source itself has replaced, and a rollback knows what it gave
     first.replay(1)
     third.replay(9)
     roll_back(connection, "orders", 10, "too early")
-    assert rows(connection, TOTALS) == expected(batches[:10])
+    lived.check(batches[:10])
     release(connection, "orders")
     for txid in (11, 12):
         third.replay(txid)
-    assert rows(connection, TOTALS) == expected(batches[:12])
-    # clean-up takes away what the table has replaced: a replay says so, and nothing moves
+    lived.check(batches[:12])
+    return lived
+
+
+def outlive_clean_up(lake: Lake, pipeline: Any, connection: Any) -> None:
+    """Then let clean-up remove a file that the table has replaced, and go on."""
+    lived = live_through_twelve_batches(lake, pipeline, connection)
     for file in lake.files(2):
         file.unlink()
-    second.max_tries += 1
-    with pytest.raises(SourceChanged, match=r"of version \d+ is gone"):
-        second.transact(3)
-    assert rows(connection, TOTALS) == expected(batches[:12])
-    second.runner.refreeze(3, "its file is gone")
-    second.replay(3)
-    lake.append(*batches[12])
-    fourth = third.again("fourth")
-    assert fourth.emit(None) == [13]
-    fourth.transact(13)
-    assert rows(connection, TOTALS) == expected([*batches[:2], *batches[3:]])
+    lived.is_lost(lived.runs[1], 3, r"of version \d+ is gone")
+    lived.goes_on()
+    lived.check([*lived.batches[:2], *lived.batches[3:]])
 
 
 def lose_driver(connection: Any) -> None:
