@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
-from reliability.deployment.lazy import pa
+from reliability.deployment.lazy import fs, pa
 from reliability.spouts.file_names import identity_of_file, is_uri, locate
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, library
@@ -67,17 +67,19 @@ class DeltaLog(TableLog):
         if "deletionVectors" in (table.protocol().reader_features or ()):
             vectors = pa.table(table.deletion_vectors()).to_pylist()
             masked = {unquote(each["filepath"].rpartition("/")[2]) for each in vectors}
+        found = pa.table(table.get_add_actions()).to_pylist()
+        is_encoded = self._are_encoded([each["path"] for each in found])
         files = [
             LoggedFile(
-                path=self._identity(each["path"]),
+                path=self._identity(each["path"], is_encoded=is_encoded),
                 size=each["size_bytes"],
                 rows=each.get("num_records"),
                 schema=metadata.schema,
                 stored=metadata.stored,
-                partition=_texts(each.get("partition") or {}),
+                partition=self._partition(each),
                 has_masked_rows=unquote(each["path"]).rpartition("/")[2] in masked,
             )
-            for each in pa.table(table.get_add_actions()).to_pylist()
+            for each in found
         ]
         return sorted(files, key=lambda each: each.path)
 
@@ -150,9 +152,28 @@ class DeltaLog(TableLog):
             has_masked_rows=action.get("deletionVector") is not None,
         )
 
-    def _identity(self, path: str) -> str:
+    def _partition(self, found: Action) -> dict[str, str | None]:
+        """Return the values of a file's partition as the log writes them."""
+        values = found.get("partition") or found.get("partition_values") or {}
+        if set(values) != set(self._table.metadata().partition_columns):
+            raise SourceUnreadable(
+                f"deltalake says of a file of {self._place} the partition {sorted(values)}, and of "
+                f"the table {self._table.metadata().partition_columns}",
+                remedy="install a release of deltalake that docs/sources/delta.md names.",
+            )
+        return _texts(values)
+
+    def _are_encoded(self, paths: Sequence[str]) -> bool:
+        """Say whether the library returns paths as the log has them; early releases decode them."""
+        ambiguous = next((path for path in paths if "%" in path), None)
+        if ambiguous is None:
+            return True
+        filesystem, inner = open_filesystem(self._identity(ambiguous, is_encoded=False))
+        return bool(filesystem.get_file_info(inner).type != fs.FileType.File)
+
+    def _identity(self, path: str, *, is_encoded: bool = True) -> str:
         """Return the name of a file, which the log has relative to the table, and encoded."""
-        path = unquote(path)
+        path = unquote(path) if is_encoded else path
         whole = path if is_uri(path) or path.startswith("/") else f"{self.path}/{path}"
         return identity_of_file(whole)
 

@@ -279,6 +279,19 @@ def test_a_table_that_was_put_back_is_found(orders):
         record(spout, txids)
 
 
+def test_another_release_of_the_library_that_hides_partitions_is_refused(orders, monkeypatch):
+    """Its values would be NULL, and nothing else would show it."""
+    found = DeltaTable.get_add_actions
+
+    def without(table, *arguments):
+        files = pa.table(found(table, *arguments))
+        return files.drop_columns([n for n in files.column_names if n.startswith("partition")])
+
+    monkeypatch.setattr(DeltaTable, "get_add_actions", without)
+    with pytest.raises(SourceUnreadable, match=r"the partition \[\], and of the table \['day'\]"):
+        plan_of(DeltaSpout(str(orders)))
+
+
 def test_what_is_no_table_is_said(tmp_path, monkeypatch):
     with pytest.raises(SourceUnreadable, match="is no table of Delta Lake"):
         plan_of(DeltaSpout(str(tmp_path)))
