@@ -1,7 +1,9 @@
 -- open_session --
 -- Settings that this package needs and that only a SELECT can set: once per session, because a
 -- SELECT takes the transaction's snapshot, and some transactions must lock first. The path comes before
--- the first call of a function.
+-- the first call of a function. By the server's defaults the transaction of these may be serializable,
+-- read-only and deferrable: it would wait for all serializable transactions of others.
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET search_path = pg_catalog, pg_temp;
 SET idle_session_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false)
