@@ -87,6 +87,8 @@ class TableSpout(Spout):
     :param lag_seconds: take no lock, and ignore rows that are younger by `lag_column`, a
         timestamptz that is NOT NULL
     :param opaque: a new attempt of a txid may read other rows, until the txid commits
+    :param rows_change: a row that changes gets a new key, a version from a sequence, and is read
+        again; needs `opaque`, because a batch may lose rows until it commits
     :param types: column -> the Spark type in which it is read, `string` or, of a numeric,
         `decimal(p,s)`. By default a numeric without digits is a decimal(38,18)
     """
@@ -99,6 +101,7 @@ class TableSpout(Spout):
     lag_seconds: int | None = None
     lag_column: str = ""
     opaque: bool = False
+    rows_change: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -107,6 +110,11 @@ class TableSpout(Spout):
             raise InvalidDefinition("TableSpout: max_rows_per_batch must be at least 1")
         if (self.lag_seconds is None) != (not self.lag_column):
             raise InvalidDefinition("TableSpout: lag_seconds and lag_column need each other")
+        if self.rows_change and not self.opaque:
+            raise InvalidDefinition(
+                "TableSpout: rows_change needs opaque=True: a row may change between the emission "
+                "of its txid and the attempt that reads it"
+            )
 
     @property
     def source_table(self) -> SourceTable:
@@ -129,7 +137,8 @@ class TableSpout(Spout):
             allocated.keys(self.source), lag, self.max_rows_per_batch
         )
         # Numbers below 1 are uncommitted batches: their own attempts find a lost row.
-        if txids := ", ".join(str(txid) for txid in changed if txid > 0):
+        lost = [] if self.rows_change else [txid for txid in changed if txid > 0]
+        if txids := ", ".join(map(str, lost)):
             raise SourceChanged(f"table {self.table}: rows that txid {txids} has read are gone")
         return [
             TableKeys(table=self.source, keys=keys, rows=fold.count, xor=fold.xor)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import psycopg2
 import pytest
 from psycopg2.sql import SQL, Identifier, Literal
 
-from reliability import Count, State, Sum, TableSpout, Topology
-from reliability.core.errors import InvalidDefinition, SourceChanged
+from reliability import Count, State, Sum, TableSpout, Topology, Upsert
+from reliability.core.errors import InvalidDefinition, SourceChanged, SourceMoved
 from reliability.ledger.queries import queries, sql_folder
 from reliability.spouts.table import TableKeys
 from reliability.transaction.emit.source_items import LedgerItems
 from tests.support.batches import batches_of, fold_of_rows
 from tests.support.fix_pipeline import pipeline_of
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import ROOT, rows
 
 
 def count_by(batch):
@@ -360,3 +362,99 @@ def test_the_greatest_key_alone_is_cut_off_as_any_other(database):
 def test_a_batch_of_the_greatest_key_is_one_item():
     item = TableKeys(table="t", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
     assert item.identity == f"t#{GREATEST}-{2**63}"
+
+
+# --- rows that change ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def accounts(database, connection, spark):
+    """The table of docs/sources/tables.md, and what reads it."""
+    page = (ROOT / "docs" / "sources" / "tables.md").read_text()
+    [code] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    database.execute("SET search_path = public; CREATE SEQUENCE account_versions")
+    database.execute("CREATE TABLE accounts (id int PRIMARY KEY, balance int)")
+    database.execute(code)
+    balances = State(
+        "balances",
+        key={"id": "integer"},
+        values={"balance": Upsert("balance", by={"version": "bigint"}, type="integer")},
+        table="public.balances",
+    )
+    spout = TableSpout("accounts", key="version", rows_change=True, opaque=True)
+    topology = Topology("accounts", spout, [balances], upsert, max_spout_pending=3)
+    return pipeline_of(topology, connection, spark)
+
+
+def upsert(batch):
+    return {"balances": batch}
+
+
+def balances(connection):
+    return rows(connection, "SELECT id, balance FROM public.balances ORDER BY id")
+
+
+def test_rows_that_change_are_read_again(accounts, database, connection):
+    database.execute("INSERT INTO accounts VALUES (1, 10), (2, 20), (3, 30)")
+    first = accounts
+    assert first.emit(None) == [1]
+    first.transact(1)
+    assert balances(connection) == [(1, 10), (2, 20), (3, 30)]
+    database.execute("UPDATE accounts SET balance = balance + 1 WHERE id < 3")
+    database.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 1")
+    database.execute("INSERT INTO accounts VALUES (4, 40)")
+    second = first.again("second")
+    assert second.emit(None) == [2]
+    second.transact(2)
+    assert balances(connection) == [(1, 12), (2, 21), (3, 30), (4, 40)]
+    committed = "SELECT emitted_count FROM reliability.transaction ORDER BY txid"
+    assert rows(connection, committed) == [(3,), (3,)]
+    first.max_tries += 1
+    with pytest.raises(SourceChanged, match="3 rows were emitted, 1 of them still exist"):
+        first.transact(1)
+    first.runner.refreeze(1, "they have changed since")
+    first.replay(1)
+    assert balances(connection) == [(1, 12), (2, 21), (3, 30), (4, 40)]
+
+
+def test_a_row_that_changes_while_its_batch_is_read_belongs_to_the_next_attempt(
+    accounts, database, connection
+):
+    database.execute("INSERT INTO accounts VALUES (1, 10), (2, 20)")
+    first = accounts
+    assert first.emit(None) == [1]
+    grant = first.begin(1)
+    database.execute("UPDATE accounts SET balance = 11 WHERE id = 1")
+    with pytest.raises(SourceMoved):
+        first.run_step(grant)
+    first.transact(1)
+    assert balances(connection) == [(1, 11), (2, 20)]
+
+
+def test_an_older_version_that_commits_late_is_read_late(accounts, database, connection):
+    """Sessions take versions 3 and 4, and the one with 3 commits last; with a lag none waits."""
+    database.execute("INSERT INTO accounts VALUES (1, 10), (2, 20)")
+    database.execute(
+        "ALTER TABLE accounts ADD at timestamptz NOT NULL DEFAULT now() - interval '1 h'"
+    )
+    spout = replace(accounts.runner.topology.spout, lag_seconds=60, lag_column="at")
+    first = pipeline_of(replace(accounts.runner.topology, spout=spout), connection, accounts.spark)
+    patient = "-c idle_in_transaction_session_timeout=0"
+    slow = psycopg2.connect(connection.dsn, options=patient)
+    slow.set_session(readonly=False)
+    slow.cursor().execute("UPDATE public.accounts SET balance = 11 WHERE id = 1")
+    database.execute("UPDATE accounts SET balance = 21 WHERE id = 2")
+    assert first.emit(None) == [1]
+    first.transact(1)
+    assert balances(connection) == [(1, 10), (2, 21)]
+    slow.commit()
+    slow.close()
+    second = first.again("second")
+    assert second.emit(None) == [2]
+    second.transact(2)
+    assert balances(connection) == [(1, 11), (2, 21)]
+
+
+def test_rows_that_change_need_an_opaque_spout():
+    with pytest.raises(InvalidDefinition, match="rows_change needs opaque=True"):
+        TableSpout("accounts", key="version", rows_change=True)
