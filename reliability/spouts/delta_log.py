@@ -65,6 +65,12 @@ class DeltaLog(TableLog):
         table, metadata = self._at(version), self._metadata_at(version)
         masked = set()
         if "deletionVectors" in (table.protocol().reader_features or ()):
+            if not hasattr(table, "deletion_vectors"):
+                raise SourceUnreadable(
+                    f"{self._place} may have deletion vectors, of which this release of deltalake "
+                    "says nothing",
+                    remedy="install a newer release of deltalake.",
+                )
             vectors = pa.table(table.deletion_vectors()).to_pylist()
             masked = {unquote(each["filepath"].rpartition("/")[2]) for each in vectors}
         found = pa.table(table.get_add_actions()).to_pylist()

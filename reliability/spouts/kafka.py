@@ -120,9 +120,10 @@ class KafkaSpout(Spout):
         :raises SourceChanged: offsets that a txid has, or that none has yet, are gone
         """
         with self._reader() as reader:
-            if last := allocated.last(KafkaRange):
-                self._check(reader, [last])
             offsets = reader.offsets(self.topic)
+            last = allocated.last(KafkaRange)
+            if last and last.topic == self.topic:
+                _check_is_same(reader, last, *offsets.get(last.partition, (0, 0)))
             ends = {number: end for number, (_, end) in offsets.items()}
             if interval is not None and self.timed:
                 ms = int(interval.end.timestamp() * 1000)
@@ -217,16 +218,7 @@ class KafkaSpout(Spout):
                     remedy="run {refreeze}, which leaves them out; retention should last for as "
                     "long as you want to replay.",
                 )
-            if high < item.end:
-                raise SourceChanged(
-                    f"{where} ends at offset {high}, before the end of {item.identity}: the topic "
-                    "was made anew, or has lost messages"
-                )
-            if reader.first_time(*_place(item)) != item.first_ms:
-                raise SourceChanged(
-                    f"the first message of {item.identity} was written at another time: the topic "
-                    "was made anew, or compacted"
-                )
+            _check_is_same(reader, item, low, high)
 
     def refresh(self, meta: BatchMeta) -> list[KafkaRange]:
         """Return the ranges with the messages that are left; what is lost stays taken."""
@@ -339,6 +331,23 @@ class _ReadTask:
                 f"topic {self.topic}: {type(error).__name__}: {error}",
                 remedy="mend the function, or let it return what marks the message as malformed.",
             ) from error
+
+
+def _check_is_same(reader: KafkaReader, item: KafkaRange, low: int, high: int) -> None:
+    """Raise SourceChanged if the partition has other messages than those of a range.
+
+    What retention has removed from it cannot be compared.
+    """
+    if high < item.end:
+        raise SourceChanged(
+            f"partition {item.partition} of topic {item.topic} ends at offset {high}, before the "
+            f"end of {item.identity}: the topic was made anew, or has lost messages"
+        )
+    if low <= item.begin < item.end and reader.first_time(*_place(item)) != item.first_ms:
+        raise SourceChanged(
+            f"the first message of {item.identity} was written at another time: the topic was made "
+            "anew, or compacted"
+        )
 
 
 def _place(item: KafkaRange) -> tuple[str, int, int, int]:

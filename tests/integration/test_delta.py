@@ -232,6 +232,29 @@ def test_a_deletion_vector_is_refused(orders):
             plan_of(DeltaSpout(str(orders), changes=changes, since=2))
 
 
+def test_a_table_that_may_have_deletion_vectors_is_asked_for_them(orders, monkeypatch):
+    lines = actions_of(orders, 0)
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    log_of(orders, 0).write_text("\n".join(map(json.dumps, lines)))
+    spout, asked = DeltaSpout(str(orders)), DeltaTable.deletion_vectors
+    assert len(plan_of(spout)) == 3
+
+    def vectors(table):
+        file = pa.array([added_by(orders, 1)[0].as_uri()])
+        mask = pa.array([[False]])
+        return pa.table({"filepath": file, "selection_vector": mask}).cast(pa.schema(asked(table)))
+
+    monkeypatch.setattr(DeltaTable, "deletion_vectors", vectors)
+    with pytest.raises(SourceRewritten, match=r"in version 1, rows of .* are deleted"):
+        plan_of(spout)
+    monkeypatch.delattr(DeltaTable, "deletion_vectors")
+    with pytest.raises(SourceUnreadable, match="of which this release of deltalake says nothing"):
+        plan_of(spout)
+
+
 # --- the log -------------------------------------------------------------------------------------
 
 
