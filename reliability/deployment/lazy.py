@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from reliability.core.errors import LibraryMissing
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -42,4 +44,18 @@ else:
     F = _Lazy("pyspark.sql.functions")
     T = _Lazy("pyspark.sql.types")
 
-__all__ = ["F", "T", "fs", "np", "pa", "pc", "pq", "spark_errors", "sql"]
+__all__ = ["F", "T", "fs", "library", "np", "pa", "pc", "pq", "spark_errors", "sql"]
+
+
+def library(name: str, extra: str, spout: str) -> Any:
+    """Import a package that only one kind of spout needs, and that others need not have.
+
+    :raises LibraryMissing: it is not installed
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LibraryMissing(
+            f"{spout} needs the package {name.partition('.')[0]}, which is not installed here",
+            remedy=f'pip install "airflow-provider-reliability[{extra}]"',
+        ) from error

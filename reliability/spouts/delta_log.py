@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
-from reliability.deployment.lazy import fs, pa
+from reliability.deployment.lazy import fs, library, pa
 from reliability.spouts.file_names import identity_of_file, is_uri, locate
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, library
+from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
 
 Action: TypeAlias = Mapping[str, Any]
 _SAME = ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary")

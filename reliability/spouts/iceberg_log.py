@@ -17,11 +17,11 @@ from reliability.core.errors import (
     SourceChanged,
     SourceUnreadable,
 )
-from reliability.deployment.lazy import pa, pq
+from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.data_file import ddl_of
 from reliability.spouts.file_names import identity_of_file, locate
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, library
+from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
 
 _PLAIN = {
     "boolean": "boolean",

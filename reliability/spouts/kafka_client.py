@@ -14,8 +14,7 @@ from typing import Any
 
 from reliability.core.errors import SourceChanged, SourceUnreadable
 from reliability.core.names import upper_name
-from reliability.deployment.lazy import np
-from reliability.spouts.table_log import library
+from reliability.deployment.lazy import library, np
 
 VARIABLE = "RELIABILITY_KAFKA"
 ASK_SECONDS = 15.0  # for one answer of a broker

@@ -5,10 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
-
-from reliability.core.errors import LibraryMissing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +92,3 @@ class TableLog(ABC):
         :raises SourceChanged: the log has lost a version, or does not go back to the position
         :raises SourceUnreadable: it cannot be read
         """
-
-
-def library(name: str, extra: str, spout: str) -> Any:
-    """Import a package that only one kind of spout needs.
-
-    :raises LibraryMissing: it is not installed
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise LibraryMissing(
-            f"{spout} needs the package {name.partition('.')[0]}, which is not installed here",
-            remedy=f'pip install "airflow-provider-reliability[{extra}]"',
-        ) from error
