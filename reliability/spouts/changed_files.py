@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from reliability.core.spout import SourceItem
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.filesystem import Stat, stat
+from reliability.spouts.filesystem import Stat, of_each, stat
 from reliability.spouts.footer import read_file
-
-_AT_ONCE = 16  # an object store answers each question after some milliseconds
 
 
 def changes_of(item: FileItem) -> list[str]:
     """Say what of a file is not as it was when it was emitted."""
-    compared = ["size", "mtime_ns", "etag"]
+    # a copy of the same bytes, by which a store moves a file to another class, has another time
+    compared = ["size", "etag" if item.etag else "mtime_ns"]
     if item.is_text:
         now: Stat | FileItem = stat(item.path)
     else:  # if the footer is the same, so are the row groups
@@ -28,15 +26,14 @@ def changes_of(item: FileItem) -> list[str]:
 def changed_since(items: Iterable[SourceItem]) -> Iterator[tuple[str, str]]:
     """Yield the files that are other than when they were read, each with what differs.
 
-    Size, time and ETag are compared. A file that is gone has not changed: it may be archived.
+    Size and ETag are compared, or the time where there is no ETag. A file that is gone has not
+    changed: it may be archived.
 
     :raises OSError: the source cannot be read
     """
     files = {item.path: item for item in items if isinstance(item, FileItem)}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for path, difference in zip(files, pool.map(_difference, files.values()), strict=True):
-            if difference:
-                yield path, difference
+    differences = of_each(files, lambda path: _difference(files[path]))
+    yield from ((path, why) for path, why in zip(files, differences, strict=True) if why)
 
 
 def _difference(item: FileItem) -> str:
@@ -46,9 +43,9 @@ def _difference(item: FileItem) -> str:
         return ""
     if now.size != item.size:
         return f"{item.size:,} bytes then, {now.size:,} now"
-    if now.mtime_ns != item.mtime_ns:
-        return "of the same size, written again"
-    return "of the same size and time, with another ETag" if now.etag != item.etag else ""
+    if item.etag:
+        return "of the same size, with another ETag" if now.etag != item.etag else ""
+    return "of the same size, written again" if now.mtime_ns != item.mtime_ns else ""
 
 
 def second_deliveries(

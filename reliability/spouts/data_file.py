@@ -7,26 +7,19 @@ written without is NULL. Values of partition columns come from the log.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
-from reliability.core.fold import ACCOUNTING
 from reliability.core.types import common_type
 from reliability.deployment.lazy import F
-from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.parquet_columns import Columns
-from reliability.spouts.spark_files import (
-    as_spark_reads,
-    metadata,
-    ordinal_in,
-    place_of_rows,
-    united,
-)
+from reliability.spouts.parquet_rows import read_rows
+from reliability.spouts.spark_files import united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,10 +56,6 @@ def columns_in(schema: str) -> Columns:
     return columns
 
 
-def ddl_of(columns: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns)
-
-
 def frame_of_files(spark: SparkSession, files: Sequence[DataFile], wanted: Columns) -> DataFrame:
     """Return the rows of data files with `_x` and `_n`; there is at least one file.
 
@@ -87,26 +76,21 @@ def _frame(spark: SparkSession, files: Sequence[DataFile], wanted: Columns) -> D
     """Return the rows of files that are alike."""
     first = files[0]
     inside = [column for column in first.columns if column[0] not in first.partition]
-    stored = columns_in(first.stored) if first.stored else inside
-    frame = spark.read.schema(ddl_of(stored)).parquet(*as_spark_reads(f.path for f in files))
+    stored = columns_in(first.stored) if first.stored else tuple(inside)
     places = {each.path: each.ordinal for each in files}
     items = [FileItem(path=each.path, size=each.size, mtime_ns=0, rows=0) for each in files]
-    ordinal = ordinal_in(frame, items, places)
+    rows = read_rows(spark, items, places, stored)
     own = {
         name: F.col(quoted(theirs)).cast(type_)
         for (name, type_), (theirs, _) in zip(inside, stored, strict=True)
     }
     for name, type_ in first.columns:
         if name in first.partition:
-            own[name] = _partition_value(files, name, ordinal).cast(type_)
+            own[name] = _partition_value(files, name, rows.ordinal).cast(type_)
     types = dict(first.columns)
-    columns = [
-        _converted(own.get(name), name, types.get(name), type_).alias(name)
-        for name, type_ in wanted
-    ]
-    rows = with_tuple_ids(frame.select("*"), ordinal, metadata(frame, "row_index"))
-    names = [name for name, _ in wanted]
-    return rows.select(*columns, *ACCOUNTING, *place_of_rows(rows, names))
+    return rows.select(
+        {name: _converted(own.get(name), name, types.get(name), type_) for name, type_ in wanted}
+    )
 
 
 def _converted(column: Column | None, name: str, own: str | None, wanted: str) -> Column:

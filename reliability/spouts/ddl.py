@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from reliability.core.column import quoted
 
 _SAME = (
     "boolean tinyint smallint int bigint float double date timestamp timestamp_ntz string binary"
@@ -19,6 +22,15 @@ _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", r
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
 _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.I | re.S)
 _CLOSING = {"(": ")", "<": ">"}
+
+
+def ddl_of(columns: Iterable[tuple[str, str]]) -> str:
+    """Write columns in Spark's DDL.
+
+    >>> ddl_of([("id", "bigint"), ("a b", "date")])
+    '`id` bigint, `a b` date'
+    """
+    return ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns)
 
 
 def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:

@@ -46,7 +46,7 @@ from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_format import FileFormat
 from reliability.spouts.file_item import FileItem, datasets_of_files, joined, ordinals
 from reliability.spouts.file_names import check_name, identity_of_file, is_utf8, locate, names_of
-from reliability.spouts.filesystem import find_files, stat
+from reliability.spouts.filesystem import find_files, of_each, stat
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.parquet_frame import parquet_frame, schema_of_any_file
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
@@ -166,17 +166,27 @@ class FileSpout(Spout):
         for path in new:
             check_name(path)
         check_no_table(new)
-        return [item for path, names in new.items() for item in self._new(path, names, allocated)]
+        read = of_each(new, lambda path: self.file_format.read(path, self.schema))
+        return [
+            item
+            for names, file in zip(new.values(), read, strict=True)
+            for item in self._new(*file, names, allocated)
+        ]
 
-    def _new(self, path: str, names: Sequence[str], allocated: AllocatedItems) -> list[FileItem]:
-        whole, pieces = self.file_format.read(path, self.schema)
+    def _new(
+        self,
+        whole: FileItem,
+        pieces: Sequence[FileItem] | None,
+        names: Sequence[str],
+        allocated: AllocatedItems,
+    ) -> list[FileItem]:
         if pieces is None:
             return [whole]
         # If some of a file was emitted in pieces, so is the rest, whatever the limits are now.
         known = [part for name in names for part in allocated.keys(name).values()]
         parts = [part for part in known if part != WHOLE]
         if parts and len(pieces) < 2:
-            raise SourceChanged(f"{path} was emitted in pieces, and has only one now")
+            raise SourceChanged(f"{whole.path} was emitted in pieces, and has only one now")
         if len(pieces) < 2 or (not parts and self._allows([whole])):
             return [whole]
         return _new_pieces(pieces, [rows for part in parts for rows in read_ranges(part)])
@@ -216,13 +226,8 @@ class FileSpout(Spout):
         return Fold.of(fold_rows(ordinal[i.path], i.rows, first=i.first_row) for i in files)
 
     def verify(self, meta: BatchMeta) -> None:
-        for item in only(FileItem, meta.items):
-            try:
-                changes = ", ".join(changes_of(item))
-            except (SourceUnreadable, FileRefused, OSError) as error:
-                raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
-            if changes:
-                raise SourceChanged(f"{item.path} changed: {changes}")
+        items = {item.path: item for item in only(FileItem, meta.items)}
+        of_each(items, lambda path: _check_unchanged(items[path]))
 
     def refresh(self, meta: BatchMeta) -> list[FileItem]:
         """Describe the files of a batch that exist, as they are now."""
@@ -231,7 +236,7 @@ class FileSpout(Spout):
             if not item.is_whole:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
         paths = [path for path in ordinals(files) if _exists(path)]
-        items = [self.file_format.read(path, self.schema)[0] for path in paths]
+        items = of_each(paths, lambda path: self.file_format.read(path, self.schema)[0])
         self.file_format.check_batch(items, self.schema)
         return items
 
@@ -281,6 +286,15 @@ def format_of(pattern: str) -> FileFormat:
     if ending is None:
         return Parquet()
     return Csv() if ending[1] == "csv" else JsonLines()
+
+
+def _check_unchanged(item: FileItem) -> None:
+    try:
+        changes = ", ".join(changes_of(item))
+    except (SourceUnreadable, FileRefused, OSError) as error:
+        raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
+    if changes:
+        raise SourceChanged(f"{item.path} changed: {changes}")
 
 
 def _exists(path: str) -> bool:

@@ -107,10 +107,13 @@ def names_of(path: str) -> list[str]:
 
 
 def identity_of_uri(uri: str) -> str:
-    """Return the name that the ledger gives to a URI: with the first scheme of its store."""
-    scheme, _, rest = uri.partition("://")
+    """Return the name that the ledger gives to a URI: with the first scheme of its store.
+
+    A local path stays as it is.
+    """
+    scheme, found, rest = uri.partition("://")
     schemes = next((schemes for schemes in STORES if scheme in schemes), [scheme])
-    return f"{schemes[0]}://{rest}"
+    return f"{schemes[0]}{found}{rest}"
 
 
 def identity_of_file(path: str) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reliability.core.errors import SourceUnreadable
 from reliability.deployment.lazy import fs, pa
@@ -31,6 +32,9 @@ from reliability.spouts.patterns import (
     matches,
     split,
 )
+
+Value = TypeVar("Value")
+_AT_ONCE = 16
 
 
 class Stat(NamedTuple):
@@ -171,8 +175,14 @@ def _find_remote(pattern: str) -> set[str]:
         allow_not_found=True,
         recursive=len(wanted) > 1 or wanted[-1] == ANY_FOLDERS,
     )
+    listed = filesystem.get_file_info(selector)
+    if (
+        not listed
+        and filesystem.get_file_info(root.rstrip("/") or "/").type == fs.FileType.NotFound
+    ):
+        raise SourceUnreadable(f"{scheme}://{authority} does not exist")
     paths = set()
-    for info in filesystem.get_file_info(selector):
+    for info in listed:
         below = _below(info.path, f"{root}{folder}")
         if not matches(wanted, below.split("/")):
             continue
@@ -199,6 +209,20 @@ def stat(path: str) -> Stat:
     if info.type != fs.FileType.File:
         raise FileNotFoundError(f"{locate(path)} is not a file")
     return Stat(size=info.size or 0, mtime_ns=info.mtime_ns or 0, etag=_etag(filesystem, inner))
+
+
+def of_each(paths: Iterable[str], call: Callable[[str], Value]) -> list[Value]:
+    """Return what a function makes of each file, in their order.
+
+    An object store answers each question after some milliseconds, so many are asked at once.
+
+    :raises Exception: what the call for the first of them raises that fails
+    """
+    paths = [*paths]
+    if not any(map(is_uri, paths)):
+        return [call(path) for path in paths]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [*pool.map(call, paths)]
 
 
 def open_filesystem(path: str) -> tuple[fs.FileSystem, str]:
@@ -241,9 +265,12 @@ def _forget_listings(filesystem: Any) -> None:
 
 
 def _etag(filesystem: Any, path: str) -> str:
-    # fsspec's file systems have it, pyarrow's do not.
-    handler = getattr(filesystem, "handler", None)
-    if handler is None:
+    if isinstance(filesystem, fs.LocalFileSystem):
         return ""
-    info = handler.fs.info(path)
-    return str(info.get("ETag") or info.get("etag") or "").strip('"')
+    if handler := getattr(filesystem, "handler", None):
+        known = handler.fs.info(path)
+    else:
+        with filesystem.open_input_file(path) as file:
+            known = {name: value.decode() for name, value in (file.metadata() or {}).items()}
+    lower = {str(name).lower(): value for name, value in known.items()}
+    return str(lower.get("etag") or "").strip('"')

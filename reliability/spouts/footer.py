@@ -18,6 +18,9 @@ from reliability.spouts.parquet_columns import columns_of, why_unreadable
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 SIGNATURE_BYTES = 28  # what follows a plain footer if columns are encrypted
+# Most footers are read by one request. pyarrow does not repeat a request that a busy store has
+# refused if the answer is longer than what it asked for, so nothing short is asked for.
+AT_ONCE = 64 * 1024
 UNCHANGED_SECONDS = 300  # a file that nobody has written to for so long is not being written
 _DELIVER = "deliver the complete file again"
 
@@ -101,13 +104,14 @@ def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
 def _read_tail(path: str, file: Any) -> bytes:
     """Return the bytes of a Parquet footer: schema, row groups, offsets and statistics."""
     size = file.seek(0, 2)
-    file.seek(max(size - 8, 0))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] == ENCRYPTED_MAGIC:
+    file.seek(max(size - AT_ONCE, 0))
+    end: bytes = file.read(AT_ONCE)
+    length = int.from_bytes(end[-8:-4], "little")
+    if end[-4:] == ENCRYPTED_MAGIC:
         raise _encrypted(path)
-    if tail[4:] != MAGIC or length + 12 > size:
+    if end[-4:] != MAGIC or length + 12 > size:
         raise _NotParquet("it does not end as a Parquet file does; it may be truncated")
-    file.seek(size - 8 - length)
-    read: bytes = file.read(length)
-    return read
+    if length + 8 > len(end):
+        file.seek(size - 8 - length)
+        end = file.read(length + 8)
+    return end[-8 - length : -8]

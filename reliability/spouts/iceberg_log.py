@@ -18,7 +18,7 @@ from reliability.core.errors import (
     SourceUnreadable,
 )
 from reliability.deployment.lazy import library, pa, pq
-from reliability.spouts.data_file import ddl_of
+from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_names import identity_of_file, locate
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog

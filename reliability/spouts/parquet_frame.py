@@ -13,25 +13,18 @@ from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
 from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
-from reliability.core.fold import ACCOUNTING
 from reliability.core.remedy import Remedy
 from reliability.core.spout import BatchMeta, only
 from reliability.core.types import VOID
 from reliability.deployment.lazy import F
-from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.file_item import FileItem, ordinals
-from reliability.spouts.filesystem import find_files
+from reliability.spouts.filesystem import find_files, of_each
 from reliability.spouts.footer import read_file
 from reliability.spouts.parquet import REFUSE, Parquet, by_columns, check_one_schema
 from reliability.spouts.parquet_columns import Columns, in_spark
+from reliability.spouts.parquet_rows import ParquetRows, read_rows
 from reliability.spouts.patterns import match_any_interval
-from reliability.spouts.spark_files import (
-    as_spark_reads,
-    metadata,
-    ordinal_of_file,
-    place_of_rows,
-    united,
-)
+from reliability.spouts.spark_files import united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,17 +38,18 @@ def parquet_frame(spark: SparkSession, parquet: Parquet, schema: str, meta: Batc
     """
     if parquet.drift != REFUSE:
         return _drifting_frame(spark, parquet, schema, meta)
-    paths = ordinals(meta.items)
-    if len(paths) > 1:
-        check_one_schema([read_file(path) for path in paths])
-    frame = spark.read.parquet(*as_spark_reads(paths))
-    wanted = spark.createDataFrame([], schema).dtypes if schema else frame.dtypes
-    if wanted != frame.dtypes:
+    places = ordinals(meta.items)
+    if len(places) > 1:
+        check_one_schema(of_each(places, read_file))
+    rows = read_rows(spark, only(FileItem, meta.items), places)
+    wanted = spark.createDataFrame([], schema).dtypes if schema else rows.dtypes
+    if wanted != rows.dtypes:
         raise SchemaMismatch(
-            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted}",
+            f"the files have the columns {rows.dtypes}, the spout's schema has {wanted}",
             remedy="correct the spout's schema, or the files at the source.",
         )
-    return _accounted(frame, meta)
+    columns = {name: F.col(quoted(name)) for name in rows.names}
+    return united([rows.where(_is_in_batch(meta, rows)).select(columns)])
 
 
 def schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
@@ -65,8 +59,8 @@ def schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
     """
     for path in sorted(find_files(match_any_interval(pattern)), reverse=True):
         with suppress(SourceUnreadable, FileRefused):
-            read_file(path)
-            return spark.read.parquet(*as_spark_reads([path])).schema
+            rows = read_rows(spark, [read_file(path)], {path: 0})
+            return rows.frame.select([quoted(name) for name in rows.names]).schema
     raise SchemaMismatch(
         f"the batch has no files, and no file matches {match_any_interval(pattern)}, so nothing "
         "tells its columns",
@@ -75,21 +69,15 @@ def schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
     )
 
 
-def _accounted(frame: DataFrame, meta: BatchMeta) -> DataFrame:
-    ordinal = ordinal_of_file(frame, meta)
-    row = metadata(frame, "row_index")
-    return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
-
-
-def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
+def _is_in_batch(meta: BatchMeta, read: ParquetRows) -> Column:
     """Say whether a row is in one of the row groups that the batch has of its file."""
-    by_path = ordinals(meta.items)
+    by_path, ordinal = ordinals(meta.items), read.ordinal
     pieces = [item for item in only(FileItem, meta.items) if not item.is_whole]
     if not pieces:
         return F.lit(True)
     is_in_batch = ~ordinal.isin([by_path[piece.path] for piece in pieces])
     for piece in pieces:
-        rows = row.between(piece.first_row, piece.first_row + piece.rows - 1)
+        rows = read.row.between(piece.first_row, piece.first_row + piece.rows - 1)
         is_in_batch = is_in_batch | ((ordinal == by_path[piece.path]) & rows)
     return is_in_batch
 
@@ -100,32 +88,33 @@ def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
 def _drifting_frame(
     spark: SparkSession, parquet: Parquet, schema: str, meta: BatchMeta
 ) -> DataFrame:
-    files = [read_file(path) for path in ordinals(meta.items)]
+    places = ordinals(meta.items)
+    files = of_each(places, read_file)
     wanted = parquet.columns(files, schema)
-    frames = {
-        own: spark.read.parquet(*as_spark_reads(item.path for item in alike))
-        for own, alike in by_columns(files).items()
-    }
+    read = {own: read_rows(spark, alike, places) for own, alike in by_columns(files).items()}
     # Spark cannot read the text of a type that has a field such as `a b`
-    schemas = [spark.createDataFrame([], schema).schema, *(f.schema for f in frames.values())]
+    schemas = [spark.createDataFrame([], schema).schema, *(r.frame.schema for r in read.values())]
     types = {f.dataType.simpleString(): f.dataType for each in schemas for f in each}
     return united(
-        [_converted(_accounted(frame, meta), own, wanted, types) for own, frame in frames.items()]
+        [
+            _converted(rows.where(_is_in_batch(meta, rows)), own, wanted, types)
+            for own, rows in read.items()
+        ]
     )
 
 
 def _converted(
-    frame: DataFrame, own: Columns, wanted: Columns, types: Mapping[str, DataType]
+    rows: ParquetRows, own: Columns, wanted: Columns, types: Mapping[str, DataType]
 ) -> DataFrame:
     """Return a frame with the columns of its batch, and where each row comes from.
 
-    :param frame: files with the same columns, with `_x` and `_n`
+    :param rows: of files with the same columns
     :param own: their columns, from the footers
     :param types: of the spout's schema and of all files of the batch, by their texts
     :raises SchemaMismatch: Spark reads them with other columns
     """
     names = dict(wanted)
-    read = dict(frame.dtypes)
+    read = dict(rows.dtypes)
     for name, type_ in in_spark(column for column in own if column[0] in names):
         if read.get(name) != type_:
             raise SchemaMismatch(
@@ -134,11 +123,12 @@ def _converted(
                     "write the files again with another type, or leave them out with {exclude}."
                 ),
             )
-    columns = [
-        _column(name, dict(own).get(name), type_, types.get(type_, type_)).alias(name)
-        for name, type_ in wanted
-    ]
-    return frame.select(*columns, *ACCOUNTING, *place_of_rows(frame, names))
+    return rows.select(
+        {
+            name: _column(name, dict(own).get(name), type_, types.get(type_, type_))
+            for name, type_ in wanted
+        }
+    )
 
 
 def _column(name: str, own: str | None, wanted: str, type_: DataType | str) -> Column:

@@ -9,20 +9,48 @@ from typing import TYPE_CHECKING
 from reliability.core.spout import BatchMeta, only
 from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting_columns import METADATA
-from reliability.spark.frames.jvm import hide
+from reliability.spark.frames.jvm import has_file_system, hide
 from reliability.spouts.file_item import FileItem, ordinals
-from reliability.spouts.file_names import GLOB_IN_SPARK, locate, name_in_spark
+from reliability.spouts.file_names import (
+    GLOB_IN_SPARK,
+    STORES,
+    identity_of_uri,
+    is_uri,
+    locate,
+    name_in_spark,
+    split_uri,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: up to so many files are told apart by their sizes, which costs less than by their names
 FILES_BY_SIZE = 16
 
 
-def as_spark_reads(paths: Iterable[str]) -> list[str]:
-    """Return where files are, as Spark wants it: it reads a path as a glob."""
-    return ["".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in locate(path)) for path in paths]
+def reads_by_spark(spark: SparkSession, path: str) -> bool:
+    """Say whether Spark's JVM has a file system for a file."""
+    return not is_uri(path) or _scheme(spark, split_uri(path)[0]) is not None
+
+
+def as_spark_reads(spark: SparkSession, paths: Iterable[str]) -> list[str]:
+    """Return where files are, as Spark wants it: it reads a path as a glob.
+
+    Hadoop calls S3 `s3a`.
+    """
+    places = (_in_hadoop(spark, locate(path)) for path in paths)
+    return ["".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in place) for place in places]
+
+
+def _in_hadoop(spark: SparkSession, place: str) -> str:
+    scheme, found, rest = place.partition("://")
+    return f"{_scheme(spark, scheme) or scheme}://{rest}" if found else place
+
+
+def _scheme(spark: SparkSession, scheme: str) -> str | None:
+    """Return by which scheme Spark reads a store; None if it cannot."""
+    schemes = next((schemes for schemes in STORES if scheme in schemes), ())
+    return next((s for s in (scheme, *schemes) if has_file_system(spark, s)), None)
 
 
 def metadata(frame: DataFrame, field: str) -> Column:
@@ -74,11 +102,11 @@ def ordinal_in(frame: DataFrame, files: Iterable[FileItem], places: Mapping[str,
 
 def _ordinal_by_path(frame: DataFrame, places: Mapping[str, int]) -> Column:
     """Map a row to its file's ordinal, by the whole path: two files may have one base name."""
-    by_path = {locate(path): ordinal for path, ordinal in places.items()}
+    by_path = {identity_of_uri(locate(path)): ordinal for path, ordinal in places.items()}
     pairs: list[Column] = []
     for uri in frame.inputFiles():
         # For the same file, _metadata.file_path has file:/… and inputFiles() has file:///…
         as_in_metadata = uri.replace("file:///", "file:/", 1)
-        ordinal = by_path.get(name_in_spark(uri))
+        ordinal = by_path.get(identity_of_uri(name_in_spark(uri)))
         pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
     return F.element_at(F.create_map(*pairs), metadata(frame, "file_path"))

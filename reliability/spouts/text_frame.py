@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
-from reliability.core.errors import SchemaMismatch
+from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, check_told
-from reliability.core.spout import BatchMeta, Verdict
+from reliability.core.spout import BatchMeta, Verdict, only
 from reliability.deployment.lazy import F, T, pa
 from reliability.spark.frames.accounting_columns import (
     METADATA,
@@ -23,7 +23,7 @@ from reliability.spark.frames.accounting_columns import (
 )
 from reliability.spark.frames.jvm import hide
 from reliability.spark.frames.values import as_text, as_typed, misfit, typed
-from reliability.spouts.file_item import ordinals
+from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.file_names import locate
 from reliability.spouts.read_records import ReadRecords, names_of
 from reliability.spouts.spark_files import (
@@ -31,6 +31,7 @@ from reliability.spouts.spark_files import (
     has_metadata,
     ordinal_of_file,
     place_of_rows,
+    reads_by_spark,
     united,
 )
 from reliability.spouts.text import Csv, JsonLines, TextFormat, line_end
@@ -160,13 +161,20 @@ def _counted(
     The hash covers every column. Otherwise Spark would not convert a column that no state uses,
     and an invalid value in it would pass.
     """
+    for item in only(FileItem, meta.items):
+        if not reads_by_spark(spark, item.path):
+            raise SourceUnreadable(
+                f"Spark cannot read {locate(item.path)}: it lacks the jars of the store's file "
+                "system",
+                remedy="leave out counted=True, which needs none, or give Spark the jars.",
+            )
     reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
     # Spark would fill a column of this name itself, with NULL
     reader = reader.option("columnNameOfCorruptRecord", unused_name(schema.names))
     if isinstance(text, Csv):
-        read = [*_read_csv(reader, text, meta)]
+        read = [*_read_csv(spark, reader, text, meta)]
     else:
-        read = [reader.json(as_spark_reads(ordinals(meta.items)))]
+        read = [reader.json(as_spark_reads(spark, ordinals(meta.items)))]
     row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in schema.names])
     frames = []
     for frame in read:
@@ -176,7 +184,9 @@ def _counted(
     return united(frames)
 
 
-def _read_csv(reader: DataFrameReader, text: Csv, meta: BatchMeta) -> Iterator[DataFrame]:
+def _read_csv(
+    spark: SparkSession, reader: DataFrameReader, text: Csv, meta: BatchMeta
+) -> Iterator[DataFrame]:
     """Read RFC 4180 as Python's csv module counts it; a header must match the schema.
 
     Spark gets the line end of each file. Otherwise it would choose the first one that it finds,
@@ -188,7 +198,7 @@ def _read_csv(reader: DataFrameReader, text: Csv, meta: BatchMeta) -> Iterator[D
     reader = reader.options(header=text.header, enforceSchema=not text.header)
     for end, paths in paths_of.items():
         options = reader.options(multiLine=True, escape='"', lineSep=end)
-        frame = options.csv(as_spark_reads(paths))
+        frame = options.csv(as_spark_reads(spark, paths))
         if end == "\r\n":  # a line end inside quotes becomes \n, as in any other file
             values = {
                 c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns

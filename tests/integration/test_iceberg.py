@@ -119,9 +119,13 @@ class Orders(Source):
 
 @pytest.fixture
 def orders(tmp_path, monkeypatch):
+    return orders_in(f"file://{tmp_path}/lake", tmp_path, monkeypatch)
+
+
+def orders_in(warehouse, tmp_path, monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", warehouse)
     monkeypatch.setattr(catalogs, "_ENV_CONFIG", Config())  # it was read when it was imported
     return Orders(tmp_path)
 

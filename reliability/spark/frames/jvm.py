@@ -422,6 +422,18 @@ def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     return Plan(Plan.of(frame).java, spark).frame()
 
 
+def has_file_system(spark: SparkSession, scheme: str) -> bool:
+    """Say whether Hadoop, in Spark's JVM, has a file system of this scheme, with its jars."""
+    from py4j.protocol import Py4JJavaError
+
+    hadoop = _class(_jvm(spark), "org.apache.hadoop.fs.FileSystem")
+    try:
+        hadoop.getFileSystemClass(scheme, spark._jsparkSession.sessionState().newHadoopConf())
+    except Py4JJavaError:
+        return False
+    return True
+
+
 def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return a frame without these columns, from whose results they can be reached."""
     plan = Plan.of(frame)
