@@ -121,7 +121,7 @@ def _by_arrow(
         wanted[item.path].append(item)
     pieces = [
         Piece(
-            path=group.path,
+            path=locate(group.path),
             ordinal=places[group.path],
             group=group.first_group,
             first_row=group.first_row,
