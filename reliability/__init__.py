@@ -28,6 +28,7 @@ from reliability.spouts.memory import MemorySpout
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.table import TableSpout
 from reliability.spouts.text import Csv, JsonLines
+from reliability.spouts.updated_rows import UpdatedRowsSpout
 
 if TYPE_CHECKING:
     from reliability.spark.frames.accounting import aggregate, show_accounting
@@ -61,6 +62,7 @@ __all__ = [
     "TableSpout",
     "Topology",
     "TransactionalState",
+    "UpdatedRowsSpout",
     "Upsert",
     "aggregate",
     "audit",

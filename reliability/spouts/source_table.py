@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 KEY_TYPES = ("smallint", "integer", "bigint")
 _TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
+_VIEWS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+_NOT_LOCKED = ("m", "f")
 _OTHER_KINDS = {
-    "v": "a view",
-    "m": "a materialized view",
-    "f": "a foreign table",
     "S": "a sequence",
     "c": "a type",
     "i": "an index",
@@ -59,11 +58,17 @@ class SourceTable:
         return (schema, table) if dot else ("public", self.name)
 
     def columns(
-        self, wanted: Sequence[str], lag_column: str = "", types: Mapping[str, str] | None = None
+        self,
+        wanted: Sequence[str],
+        lag_column: str = "",
+        types: Mapping[str, str] | None = None,
+        *,
+        key_types: Collection[str] = KEY_TYPES,
     ) -> dict[str, str]:
         """Return the columns, name -> Spark type: all, or the wanted ones in their order.
 
         :param types: of columns that are read in another type than their own
+        :param key_types: which types the key may have; empty for any
         :raises InvalidDefinition: there is no such table or column, the key is not unique, the lag
             column may be NULL or is no timestamptz, or Spark cannot tell columns apart
         """
@@ -72,40 +77,63 @@ class SourceTable:
             kind = tx.first("source_table", **place)
             columns = {row["name"]: row for row in tx.all("source_columns", **place)}
             is_unique = tx.one("source_key_is_unique", key=self.key, **place)["is_unique"]
-        self._check_kind(kind)
+        is_table = self._check_kind(kind, has_lag=bool(lag_column))
         named = [self.key, *wanted, *([lag_column] if lag_column else [])]
         if missing := [name for name in named if name not in columns]:
             raise InvalidDefinition(f"table {self.name} has no columns {missing}")
         self._check_read(dict.fromkeys(wanted or columns))
         lag = columns[lag_column] if lag_column else None
-        if lag and (not lag["is_not_null"] or lag["type"] != _LAG_TYPE):
+        if lag and (lag["type"] != _LAG_TYPE or (is_table and not lag["is_not_null"])):
             raise InvalidDefinition(
-                f"table {self.name}: its lag_column {lag_column} must be a timestamptz, NOT NULL"
+                f"table {self.name}: its column {lag_column} must be a timestamptz, NOT NULL"
             )
         key = columns[self.key]
-        if not is_unique or not key["is_not_null"] or key["type"] not in KEY_TYPES:
+        is_known = key["type"] in key_types or not key_types
+        if not is_known or (is_table and not (is_unique and key["is_not_null"])):
+            type_ = "an integer, " if key_types else ""
             raise InvalidDefinition(
-                f"table {self.name}: its key {self.key} must be an integer, NOT NULL, with a "
-                "unique index of its own"
+                f"table {self.name}: its key {self.key} must be {type_}NOT NULL, with a unique "
+                "index of its own"
             )
         read = {name: columns[name]["type"] for name in wanted or columns}
         check_read_as(types or {}, read, f"table {self.name}")
         return {name: _spark_type(type_) for name, type_ in read.items()} | {**(types or {})}
 
-    def _check_kind(self, row: Mapping[str, Any] | None) -> None:
+    def _check_kind(self, row: Mapping[str, Any] | None, *, has_lag: bool) -> bool:
+        """Say whether it is a table, and not a view, of which no index says something."""
         schema, table = self.place
         if row is None:
             raise InvalidDefinition(f"there is no table {table} in schema {schema}")
-        if row["kind"] not in _TABLES:
+        if row["kind"] not in _TABLES and row["kind"] not in _VIEWS:
             kind = _OTHER_KINDS.get(row["kind"], f"of kind {row['kind']}")
+            raise InvalidDefinition(f"{self.name} is {kind}, and no table or view")
+        if row["kind"] in _NOT_LOCKED and not has_lag:
             raise InvalidDefinition(
-                f"{self.name} is {kind}; TableSpout reads tables, whose key a unique index covers"
+                f"{self.name} is {_VIEWS[row['kind']]}, which Postgres does not lock",
+                remedy="set lag_column= and lag_seconds=.",
             )
         if row["has_children"]:
             raise InvalidDefinition(
                 f"table {self.name} has tables that inherit from it, and no index makes its key "
                 "unique over all of them",
                 remedy="read each of them in its own topology, or partition the table.",
+            )
+        return row["kind"] in _TABLES
+
+    def check_rows(self, tx: DatabaseTransaction, moment: str = "") -> None:
+        """Raise InvalidDefinition if a row of a view has no key of its own, or no time.
+
+        :param moment: a column with a time
+        """
+        schema, table = self.place
+        if tx.one("source_table", schema=schema, table=table)["kind"] in _TABLES:
+            return
+        column = sql.Identifier(moment or self.key)
+        if rows := tx.one(self.compose("rows_without_key", moment=column))["count"]:
+            raise InvalidDefinition(
+                f"view {self.name}: {rows} rows have a key {self.key} that is NULL or another "
+                f"row's{f', or no {moment}' if moment else ''}",
+                remedy="let the view show rows with a key of their own.",
             )
 
     def _check_read(self, columns: Iterable[str]) -> None:
@@ -137,15 +165,16 @@ class SourceTable:
             tx.run("isolate_source")
             is_settled: sql.Composable = sql.SQL("true")
             if lag is None:
-                tx.run(self._compose("settle_source"))
+                tx.run(self.compose("settle_source"))
             else:
-                is_settled = self._compose("older_than_lag", column=sql.Identifier(lag[0]))
+                is_settled = self.compose("older_than_lag", column=sql.Identifier(lag[0]))
             row = tx.one(
-                self._compose("source_keys", is_settled=is_settled),
+                self.compose("source_keys", is_settled=is_settled),
                 txids=list(known),
                 parts=list(known.values()),
                 lag_seconds=lag[1] if lag else 0,
             )
+            self.check_rows(tx, lag[0] if lag else "")
             ranges_of_keys = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
             pieces = [piece for ranges in ranges_of_keys for piece in cut_ranges(ranges, max_rows)]
             batches = [write_ranges(piece) for piece in pieces]
@@ -161,21 +190,22 @@ class SourceTable:
         """Return which of these keys exist now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
-            row = tx.one(self._compose("present_source_keys"), keys=keys)
+            row = tx.one(self.compose("present_source_keys"), keys=keys)
             return row["keys"], self._fold(tx, row["keys"])
 
     def _fold(self, tx: DatabaseTransaction, keys: str) -> Fold:
-        row = tx.one(self._compose("fold_source_keys"), keys=keys)
+        row = tx.one(self.compose("fold_source_keys"), keys=keys)
         return Fold(row["xor"], row["count"])
 
     def queries(self, columns: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Return a query for each of these ranges of keys, which selects these columns and `_x`."""
         read = sql.SQL(", ").join([sql.Identifier("source", column) for column in columns])
         with self.transaction() as tx:
-            query = self._compose("source_rows", columns=read)
+            query = self.compose("source_rows", columns=read)
             return [tx.filled(query, keys=keys) for keys in parts]
 
-    def _compose(self, statement: str, **parts: sql.Composable) -> sql.Composed:
+    def compose(self, statement: str, **parts: sql.Composable) -> sql.Composed:
+        """Insert the names of the table and its key, and other parts, into a statement."""
         from reliability.ledger.queries import queries
 
         names = {"table": sql.Identifier(*self.place), "key": sql.Identifier(self.key)}
@@ -203,6 +233,8 @@ class SourceTable:
         with LedgerConnection(address_of(self.database), "reliability source") as connection:
             try:
                 yield connection
+            except InvalidDefinition:
+                raise
             except ReliabilityError as error:
                 what = f"table {self.name}: {error.what}"
                 if isinstance(error, RightMissing):

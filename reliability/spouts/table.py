@@ -177,7 +177,7 @@ class TableSpout(Spout):
         """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""
         from reliability.spark.stage.read_postgres import read_postgres
 
-        columns = self.source_table.columns(self.columns, types=self.types)
+        columns = self.source_table.columns(self.columns, self.lag_column, self.types)
         check_source_columns(list(columns))
         parts = [
             write_ranges(part)

@@ -45,6 +45,11 @@ SELECT EXISTS (
           AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1
           AND a.attname = %(key)s) AS is_unique;
 
+-- rows_without_key --
+-- How many rows of a view have no key of their own, or no time: no index says so.
+SELECT count(*) - count(DISTINCT source.{key}) FILTER (WHERE source.{moment} IS NOT NULL) AS count
+  FROM {table} AS source;
+
 -- tuple_id --
 -- All 64 bits of the key count, as they do not in hashint8extended(), which folds its halves into one;
 -- and the collation of the database does not.
@@ -109,3 +114,57 @@ SELECT found.*
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
  CROSS JOIN LATERAL (SELECT {columns}, {tuple_id} FROM {table} AS source
                       WHERE {has_wanted_key} OFFSET 0) AS found;
+
+-- settled_until --
+-- Up to which microsecond since 1970 no row can appear any more that has its transaction's time, and
+-- whether sessions hide when theirs began: from this role, or by track_activities. A prepared transaction began before it
+-- was prepared, nobody knows when. A standby does not know the transactions of its primary.
+SELECT (extract(epoch FROM least(
+           CASE WHEN pg_is_in_recovery()
+                THEN coalesce(pg_last_xact_replay_timestamp(), clock_timestamp())
+                ELSE clock_timestamp() END - %(lag_seconds)s * interval '1 second',
+           min(a.xact_start) - interval '1 microsecond',
+           (SELECT min(p.prepared) - %(lag_seconds)s * interval '1 second'
+              FROM pg_prepared_xacts p WHERE p.database = current_database()))) * 1000000)::bigint
+       AS until,
+       bool_or(a.query = '<insufficient privilege>' OR a.state = 'disabled') AS is_hidden,
+       min(a.xact_start) AS oldest
+  FROM (SELECT xact_start, query, state FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid()
+           AND backend_type IS DISTINCT FROM 'walsender') AS a;
+
+-- microseconds --
+-- The time of a row's last change as an integer, since 1970.
+(extract(epoch FROM source.{moment}) * 1000000)::bigint
+
+-- in_window --
+-- Microseconds alone would be rounded beyond 285 years from 1970.
+source.{moment} >= timestamptz 'epoch' + %(first)s / 3600000000 * interval '1 hour'
+                 + %(first)s %% 3600000000 * interval '1 microsecond'
+AND source.{moment} <= timestamptz 'epoch' + %(last)s / 3600000000 * interval '1 hour'
+                     + %(last)s %% 3600000000 * interval '1 microsecond'
+
+-- version_id --
+-- Of a row as it was changed at a time.
+hashtextextended(source.{key}::text COLLATE "C" || ' ' || {microseconds}::text, 42)
+
+-- source_windows --
+-- The rows of a window in their order of time, in pieces of about so many rows; rows of one moment
+-- stay together.
+WITH moment AS (
+       SELECT {microseconds} AS at, count(*) AS rows, bit_xor({version_id}) AS xor
+         FROM {table} AS source WHERE {in_window} GROUP BY 1
+), numbered AS (
+       SELECT m.*, div(sum(m.rows) OVER (ORDER BY m.at) - m.rows, %(most)s) AS piece FROM moment m
+)
+SELECT min(n.at) AS first, max(n.at) AS last, sum(n.rows)::bigint AS count, bit_xor(n.xor) AS xor
+  FROM numbered n GROUP BY n.piece ORDER BY n.piece;
+
+-- endless_moments --
+-- Whether a row has a time that no window has.
+SELECT EXISTS (SELECT FROM {table} AS source
+                WHERE source.{moment} = '-infinity' OR source.{moment} IS NULL) AS are_there;
+
+-- window_rows --
+-- The rows of a window, each with its tuple id.
+SELECT {columns}, {version_id} FROM {table} AS source WHERE {in_window};

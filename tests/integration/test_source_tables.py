@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import psycopg2
 import pytest
@@ -205,7 +206,7 @@ def test_a_lag_column_of_any_name_is_only_the_users(database):
 KINDS = """
 CREATE TABLE public.base (k bigint PRIMARY KEY, v bigint, at timestamptz);
 INSERT INTO base VALUES (1, 1), (2, 2);
-CREATE VIEW public.a_view AS SELECT * FROM base;
+CREATE VIEW public.pairs AS SELECT k, v FROM base UNION ALL SELECT nullif(k, 2), v FROM base;
 CREATE MATERIALIZED VIEW public.stored AS SELECT * FROM base;
 CREATE UNIQUE INDEX ON stored (k);
 CREATE SEQUENCE public.numbers;
@@ -231,8 +232,8 @@ REFUSED = [
     (TableSpout("Base", key="k"), "there is no table Base in schema public"),
     (TableSpout("a.b.c", key="k"), "there is no table b.c in schema a"),
     (TableSpout("b" * 64, key="k"), f"there is no table {'b' * 64} in schema"),
-    (TableSpout("a_view", key="k"), "a_view is a view"),
-    (TableSpout("stored", key="k"), "stored is a materialized view"),
+    (TableSpout("pairs", key="k"), "view pairs: 2 rows have a key k that is NULL or another row's"),
+    (TableSpout("stored", key="k"), "stored is a materialized view, which Postgres does not lock"),
     (TableSpout("numbers", key="k"), "numbers is a sequence"),
     (TableSpout("pair", key="k"), "pair is a type"),
     (TableSpout("base_pkey", key="k"), "base_pkey is an index"),
@@ -249,7 +250,7 @@ REFUSED = [
     (TableSpout("base", key="k", columns=["tableoid", "xmin"]), "'tableoid', 'xmin'"),
     (TableSpout("base", key="k", columns=["k", "colour"]), "colour"),
     (TableSpout("base", key="k" * 64), "no columns"),
-    (TableSpout("base", key="k", lag_seconds=9, lag_column="v"), "its lag_column v must be"),
+    (TableSpout("base", key="k", lag_seconds=9, lag_column="v"), "its column v must be"),
     (TableSpout("base", key="k", lag_seconds=9, lag_column="at"), "timestamptz, NOT NULL"),
     (TableSpout("ours", key="k"), "columns of its own called ['_x']"),
     (TableSpout("loud", key="k"), "columns of its own called ['_N']"),
@@ -362,6 +363,19 @@ def test_the_greatest_key_alone_is_cut_off_as_any_other(database):
 def test_a_batch_of_the_greatest_key_is_one_item():
     item = TableKeys(table="t", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
     assert item.identity == f"t#{GREATEST}-{2**63}"
+
+
+def test_views_are_read_as_tables_are(database, spark):
+    create(database, "t", {"k": "bigint PRIMARY KEY", "v": "int", "at": "timestamptz"})
+    insert(database, "t", (1, 1, "2026-01-01"), (2, 2, "2026-01-01"), (9, 9, "2026-01-01"))
+    database.execute("CREATE VIEW public.even AS SELECT k, v * 10 AS v, at FROM t WHERE v < 9")
+    database.execute("CREATE MATERIALIZED VIEW public.stored AS SELECT * FROM public.even")
+    lag: Any = {"lag_seconds": 1, "lag_column": "at"}
+    for spout in (TableSpout("even", key="k"), TableSpout("stored", key="k", **lag)):
+        [meta] = batches_of(replace(spout, columns=["k", "v"]))
+        read = replace(spout, columns=["k", "v"]).frame(spark, meta).collect()
+        assert fold_of_rows(read) == meta.emitted
+        assert sorted(tuple(row[:2]) for row in read) == [(1, 10), (2, 20)]
 
 
 # --- rows that change ----------------------------------------------------------------------------
