@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from reliability.core.column import quoted
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
@@ -37,6 +36,7 @@ from reliability.core.spout import (
 from reliability.core.types import as_spark_writes
 from reliability.deployment.address import address_of, executor_address
 from reliability.spark.frames.accounting_columns import check_source_columns, with_count
+from reliability.spouts.ddl import ddl_of
 from reliability.spouts.source_table import SourceTable
 
 if TYPE_CHECKING:
@@ -175,16 +175,27 @@ class TableSpout(Spout):
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""
-        from reliability.spark.stage.read_postgres import read_postgres
-
         columns = self.source_table.columns(self.columns, self.lag_column, self.types)
-        check_source_columns(list(columns))
         parts = [
             write_ranges(part)
             for item in only(TableKeys, meta.items)
             for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
         ]
         queries = self.source_table.queries(list(columns), parts)
-        schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
-        address = executor_address(self.database) or address_of(self.database)
-        return with_count(read_postgres(spark, address, queries, f"{schema}, _x bigint"))
+        return frame_of_queries(spark, self.database, columns, queries)
+
+
+def frame_of_queries(
+    spark: SparkSession, database: str, columns: Mapping[str, str], queries: Sequence[str]
+) -> DataFrame:
+    """Return the rows of queries of these columns and `_x`, with `_n`.
+
+    :param columns: name -> Spark type
+    :raises SchemaMismatch: a column is called like one of the library's
+    """
+    from reliability.spark.stage.read_postgres import read_postgres
+
+    check_source_columns(list(columns))
+    address = executor_address(database) or address_of(database)
+    schema = f"{ddl_of(columns.items())}, _x bigint"
+    return with_count(read_postgres(spark, address, queries, schema))

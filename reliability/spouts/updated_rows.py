@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from reliability.core.column import quoted
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import read_ranges, write_ranges
@@ -32,10 +31,8 @@ from reliability.core.spout import (
     source_item,
 )
 from reliability.core.types import as_spark_writes
-from reliability.deployment.address import address_of, executor_address
-from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.source_table import SourceTable
-from reliability.spouts.table import ROWS_AT_ONCE
+from reliability.spouts.table import ROWS_AT_ONCE, frame_of_queries
 from reliability.spouts.updated_table import FIRST, UpdatedTable
 
 if TYPE_CHECKING:
@@ -208,12 +205,7 @@ class UpdatedRowsSpout(Spout):
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the windows; Postgres computes the tuple ids as in `count` (V6)."""
-        from reliability.spark.stage.read_postgres import read_postgres
-
         columns = self._columns()
-        check_source_columns(list(columns))
         windows = [(item.first, item.last) for item in only(TableWindow, meta.items)]
         queries = self.updates.queries(list(columns), windows, ROWS_AT_ONCE)
-        schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
-        address = executor_address(self.database) or address_of(self.database)
-        return with_count(read_postgres(spark, address, queries, f"{schema}, _x bigint"))
+        return frame_of_queries(spark, self.database, columns, queries)
