@@ -9,7 +9,6 @@ Ties keep their winner, because every later txid is greater than all folded ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
@@ -19,7 +18,7 @@ from reliability.core.types import greatest_of
 from reliability.states.compose import fold_by_key, names
 from reliability.states.kept_contributions import (
     COLLECTED,
-    Pattern,
+    Collected,
     collect,
     contributions_to_collected,
     counts,
@@ -48,14 +47,14 @@ def compact_history(tx: DatabaseTransaction, tables: StateTables, after: int, th
         " WHERE _txid > %(after)s AND _txid <= %(through)s AND {counts}",
         counts=counts(tables, "staged"),
     )
-    patterns = collect(tx, tables, touched, **span)
-    tx.run(_crowded_rows(tables, patterns), **span)
+    collected = collect(tx, tables, touched, **span)
+    tx.run(_crowded_rows(tables, collected), **span)
     folded = tx.one(_fold_crowded(tables))
     tx.run(SQL("DROP TABLE {}, {}").format(COLLECTED, _CROWDED))
     return folded
 
 
-def _crowded_rows(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
+def _crowded_rows(tables: StateTables, collected: Collected) -> Composed:
     """Collect all rows up to %(through)s of the keys that have more than one.
 
     Leave out keys whose sums do not fit into one row: after a replay a sum may exceed its type, and
@@ -82,7 +81,7 @@ def _crowded_rows(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
     ).format(
         crowded=_CROWDED,
         fit=SQL(" AND ").join(fit or [SQL("true")]),
-        rows=contributions_to_collected(tables, patterns, staged),
+        rows=contributions_to_collected(tables, collected, staged),
     )
 
 

@@ -5,12 +5,13 @@ A staged row is a contribution if a header names its attempt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.states.compose import same_key_by
+from reliability.states.compose import same_key, same_key_by
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -19,6 +20,26 @@ if TYPE_CHECKING:
 COLLECTED = Identifier("pg_temp", "collected")
 Pattern = Mapping[str, bool]
 """Maps each column of the key to whether it is NULL."""
+# From so many keys on, all headers are read at once, if they are no more than fit into memory.
+MANY_KEYS, MOST_HEADERS = 1_000, 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What is known of keys that were collected.
+
+    :param patterns: which of their columns are NULL together
+    :param are_many: the headers of their contributions are read at once, not one by one
+    """
+
+    patterns: Sequence[Pattern]
+    are_many: bool
+
+    def same_key(self, key: Iterable[str], one: str, other: str) -> Composed:
+        """Compare the keys of two rows, one of which has a collected key."""
+        if any(is_null for pattern in self.patterns for is_null in pattern.values()):
+            return same_key(key, one, other)
+        return same_key_by(self.patterns[0], one, other)
 
 
 def kept(tables: StateTables) -> Composed:
@@ -44,10 +65,31 @@ def counts(tables: StateTables, row: str) -> Composed:
     )
 
 
+def _counts_among_all(tables: StateTables, row: str) -> Composed:
+    """Return the same condition, for which all headers of the state are read once.
+
+    Postgres hashes them if they fit into work_mem, by its estimate; without coalesce() it would
+    make a join of it.
+    """
+    return tables.sql(
+        "coalesce(ROW({txid}, {attempt_id}) IN (SELECT header.txid, header.attempt_id"
+        " FROM reliability.contribution AS header WHERE {header}), false)",
+        txid=Identifier(row, "_txid"),
+        attempt_id=Identifier(row, "_attempt_id"),
+    )
+
+
+_ARE_MANY = (
+    "SELECT count(*) >= %(keys)s AND (SELECT count(*) <= %(headers)s FROM (SELECT FROM"
+    " reliability.contribution AS header WHERE {header} LIMIT %(headers)s + 1) AS h)"
+    " AS are_many FROM (SELECT FROM {collected} LIMIT %(keys)s) AS k"
+)
+
+
 def collect(
     tx: DatabaseTransaction, tables: StateTables, keys: Composable, **parameters: Any
-) -> list[Pattern]:
-    """Collect keys in a temporary table, and return which of their columns are NULL together.
+) -> Collected:
+    """Collect keys in a temporary table.
 
     Who is done drops the table, because the next state of the transaction creates its own.
 
@@ -60,17 +102,20 @@ def collect(
         "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
         " SELECT row_number() OVER () AS _number, found.* FROM ({}) AS found"
     )
+    tx.run("use_more_memory")
     tx.run(statement.format(COLLECTED, keys), **parameters)
     tx.run(SQL("ANALYZE {}").format(COLLECTED))
     is_null = SQL(", ").join(
         SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in tables.key
     )
     patterns = tx.all(SQL("SELECT DISTINCT {} FROM {}").format(is_null, COLLECTED))
-    return [*patterns] or [dict.fromkeys(tables.key, False)]
+    limits = {"keys": MANY_KEYS, "headers": MOST_HEADERS}
+    are_many = tx.one(tables.sql(_ARE_MANY, collected=COLLECTED), **limits)["are_many"]
+    return Collected([*patterns] or [dict.fromkeys(tables.key, False)], are_many)
 
 
 def contributions_to_collected(
-    tables: StateTables, patterns: Iterable[Pattern], staged: Composable | None = None
+    tables: StateTables, collected: Collected, staged: Composable | None = None
 ) -> Composed:
     """Read the contributions to the collected keys, each with the `_number` of its key.
 
@@ -87,6 +132,7 @@ def contributions_to_collected(
             staged=tables.contribution if staged is None else staged,
             same_key=same_key_by(pattern, "collected", "staged"),
         )
-        for pattern in patterns
+        for pattern in collected.patterns
     )
-    return SQL("SELECT * FROM ({} OFFSET 0) AS own WHERE {}").format(rows, counts(tables, "own"))
+    is_kept = (_counts_among_all if collected.are_many else counts)(tables, "own")
+    return SQL("SELECT * FROM ({} OFFSET 0) AS own WHERE {}").format(rows, is_kept)

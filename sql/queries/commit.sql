@@ -69,6 +69,12 @@ UPDATE reliability.contribution
    AND attempt_id = %(replaced_attempt)s
 RETURNING txid;
 
+-- use_more_memory --
+-- For a transaction that folds many keys: Postgres's default, 4 MB, sorts them on disk, and looks for
+-- the header of each contribution by itself.
+SELECT set_config('work_mem', '64MB', true)
+ WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('64MB');
+
 -- drop_later_contributions --
 -- For a rollback: delete the headers of later txids in a state.
 DELETE FROM reliability.contribution

@@ -78,6 +78,21 @@ def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(shop, 
     assert is_exact(connection).count(False) == 1
 
 
+def test_a_rollback_that_subtracts_carries_a_change_by_hand_along(shop, connection):
+    """H4, H8: it takes out what later txids added, and nothing else, as a replay does."""
+    right = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "all_of_it")
+    [(n, txid)] = shop.ask("SELECT n, _txid FROM all_of_it")
+    execute(connection, "UPDATE public.all_of_it SET total = total + 1000")
+    done = of(roll_back(connection, "shop", 1, "x").differences, "all_of_it")
+    assert (str(done), done.by_hand) == (str(right), None)
+    assert is_exact(connection).count(False) == 1
+    repair(connection, "shop", "x")
+    assert is_exact(connection) == [True] * 6
+    [(left, last)] = shop.ask("SELECT n, _txid FROM all_of_it")
+    assert (txid, last) == (3, 1)
+    assert 0 < left < n
+
+
 LOG = "public.log SET word = 'zz'"
 VIEWED = "reliability_contribution.shop__log SET word = 'zz'"
 

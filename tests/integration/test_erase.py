@@ -291,7 +291,7 @@ def test_no_part_of_the_ledger_has_the_key(connection):
             State(
                 "balances",
                 key={"customer": "text"},
-                values=TOTALS,
+                values={**TOTALS, "most": Max("price", MONEY)},
                 audits=[in_range("total", least=0, severity="warn", of="table")],
             )
         ],

@@ -21,7 +21,7 @@ from reliability.core.errors import (
     TxidHeld,
 )
 from reliability.core.request import TaskTry
-from reliability.states import attempt_table
+from reliability.states import attempt_table, kept_contributions
 from reliability.transaction import run as run_module
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run, TaskContact
@@ -40,6 +40,12 @@ def shop(connection, monkeypatch):
     """Five txids, committed; those that append stage in a table of their own."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 1)
     return Shop(connection).with_first(5)
+
+
+@pytest.fixture(autouse=True, params=[1, kept_contributions.MANY_KEYS], ids=["many", "few"])
+def many_keys(request, monkeypatch):
+    """The keys that a change reaches are few here; many read the headers another way."""
+    monkeypatch.setattr(kept_contributions, "MANY_KEYS", request.param)
 
 
 def statuses(shop, txid):
@@ -66,6 +72,7 @@ def test_a_replay_of_the_same_is_an_identity_and_says_so(shop):
 
 
 def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(shop):
+    """H3: each correction replaces the one before it, which stays in the table of contributions."""
     before, original = shop.tables(), shop.makes[2]
     there = {one.state: one for one in shop.correct(2, corrected(2))}
     assert not all(one.is_nothing for one in there.values())

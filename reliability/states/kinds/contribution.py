@@ -8,7 +8,6 @@ code would compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
@@ -21,15 +20,15 @@ from reliability.states.compose import (
     assigned,
     fill,
     fold_by_key,
+    names,
     of_both,
     qualified,
-    same_key,
     same_key_as_record,
 )
 from reliability.states.headers import check_headers
 from reliability.states.kept_contributions import (
     COLLECTED,
-    Pattern,
+    Collected,
     collect,
     contributions_to_collected,
     kept,
@@ -63,42 +62,56 @@ class StoredContributions(KeyedState):
         key = change.key
         present = change.one(self.staged_accounts(), attempt_id=key.replaced_attempt)["rows"]
         self.check_taken_out(self.contribution_table, key, header, present)
-        patterns = self._collect(change, self._keys_that_differ())
+        collected = self._collect(change, self._keys_that_differ())
         by_hand = None
         if not self.is_invertible:
-            by_hand = self._overwrite_by_hand(change, patterns, self._keys_that_differ())
+            by_hand = self._overwrite_by_hand(change, collected, self._keys_that_differ())
         change.one("move_contribution", **self.header(sealed.rows))
-        self._remember_collected(change)
+        self._remember(change, collected)
         if self.is_invertible:
-            self._write_rows(change, self._by_inverse())
+            self._write_rows(change, self._by_inverse(collected), collected)
         else:
-            self._recompute(change, patterns)
-        return Effect(by_hand)
+            self._recompute(change, collected)
+        return Effect(by_hand, same_key=collected.same_key)
 
     def take_out_later(self, change: Change) -> Effect:
-        """Recompute the rows that later txids have touched from the remaining contributions."""
+        """Rewrite the rows that later txids have touched."""
         # A key whose contribution rows are missing would silently keep its present value.
         check_headers(change.tx, self, after=change.key.txid)
-        later = self.sql(
-            "SELECT DISTINCT {key} FROM ({kept}) AS kept WHERE _txid > %(txid)s", kept=kept(self)
-        )
-        patterns = self._collect(change, later)
-        by_hand = self._overwrite_by_hand(change, patterns, later)
-        self._remember_collected(change)
+        later = self.sql("({kept} WHERE _txid > %(txid)s) AS kept", kept=kept(self))
+        if self.is_invertible:
+            return self._subtract(change, later)
+        keys = SQL("SELECT DISTINCT {} FROM {}").format(names(self.key), later)
+        collected = self._collect(change, keys)
+        by_hand = self._overwrite_by_hand(change, collected, keys)
+        self._remember(change, collected)
         change.run("drop_later_contributions")
-        self._recompute(change, patterns)
-        return Effect(by_hand)
+        self._recompute(change, collected)
+        return Effect(by_hand, same_key=collected.same_key)
+
+    def _subtract(self, change: Change, later: Composed) -> Effect:
+        """Take the sums of later contributions out of the present rows."""
+        folded = fold_by_key(self.columns, names(self.key), later, staged="kept")
+        old = {alias("old", name): Identifier("later", name) for name in self.value_names()}
+        sums = SQL("SELECT {key}, {old} FROM ({folded}) AS later").format(
+            key=names(self.key), old=aliased(old), folded=folded
+        )
+        collected = self._collect(change, sums)
+        self._remember(change, collected)
+        change.run("drop_later_contributions")
+        self._write_rows(change, self._by_inverse_of_later(collected), collected)
+        return Effect(same_key=collected.same_key)
 
     def rewrite_differing(self, change: Change) -> bool:
-        patterns = self._collect(change, differing_keys(self))
-        self._remember_collected(change)
+        collected = self._collect(change, differing_keys(self))
+        self._remember(change, collected)
         is_any = SQL("SELECT EXISTS (SELECT FROM {}) AS is_any").format(COLLECTED)
         is_wrong = bool(change.one(is_any)["is_any"])
-        self._recompute(change, patterns)
+        self._recompute(change, collected)
         return is_wrong
 
     def _overwrite_by_hand(
-        self, change: Change, patterns: Sequence[Pattern], keys: Composed
+        self, change: Change, collected: Collected, keys: Composed
     ) -> ByHand | None:
         """Recompute the collected rows if any of them differs from its contributions (H8).
 
@@ -110,9 +123,9 @@ class StoredContributions(KeyedState):
         present = self.sql(
             "SELECT target.* FROM {collected} AS collected JOIN {target} AS target ON {same_key}",
             collected=COLLECTED,
-            same_key=same_key(self.key, "collected", "target"),
+            same_key=collected.same_key(self.key, "collected", "target"),
         )
-        contributions = contributions_to_collected(self, patterns)
+        contributions = contributions_to_collected(self, collected)
         statement = differing_rows(self, contributions, present)
         rows = change.tx.all(statement, most=MOST_EXAMPLES, **change.key)
         by_hand = ByHand(
@@ -123,18 +136,18 @@ class StoredContributions(KeyedState):
         )
         if not by_hand.examples:
             return None
-        self._recompute(change, patterns)
+        self._recompute(change, collected)
         self._collect(change, keys)
         return by_hand
 
     # --- the keys that a change reaches ----------------------------------------------------------
 
-    def _collect(self, change: Change, keys: Composed) -> list[Pattern]:
+    def _collect(self, change: Change, keys: Composed) -> Collected:
         return collect(change.tx, self, keys, **change.key)
 
-    def _remember_collected(self, change: Change) -> None:
+    def _remember(self, change: Change, collected: Collected) -> None:
         keys = self.sql("SELECT {key} FROM {collected}", collected=COLLECTED)
-        self.remember(change, keys)
+        self.remember(change, keys, collected.same_key)
 
     def _keys_that_differ(self) -> Composed:
         """Read the keys whose values differ between the replaced attempt and the new one."""
@@ -157,7 +170,7 @@ class StoredContributions(KeyedState):
 
     # --- their new rows --------------------------------------------------------------------------
 
-    def _by_inverse(self) -> Composed:
+    def _by_inverse(self, collected: Collected) -> Composed:
         """Compute the rows from the present ones, and the differences of their contributions.
 
         A row's txid, the greatest that it contains, falls when that one leaves (C3).
@@ -173,27 +186,53 @@ class StoredContributions(KeyedState):
             values=aliased({column.name: _inverse(column) for column in self.columns}),
             added=Identifier("collected", alias("new", ROW_COUNT.name)),
             kept=kept(self),
-            same_key_kept=same_key(self.key, "collected", "kept"),
+            same_key_kept=collected.same_key(self.key, "collected", "kept"),
             collected=COLLECTED,
-            same_key=same_key(self.key, "collected", "target"),
+            same_key=collected.same_key(self.key, "collected", "target"),
         )
 
-    def _recompute(self, change: Change, patterns: Iterable[Pattern]) -> None:
+    def _by_inverse_of_later(self, collected: Collected) -> Composed:
+        """Compute the rows from the present ones, when the later contributions do not count more.
+
+        A row's txid is the greatest that it still contains.
+        """
+        earlier = self.sql(
+            "(SELECT {key}, _txid, _attempt_id FROM {contribution} WHERE _txid <= %(txid)s)"
+        )
+        left = contributions_to_collected(self, collected, earlier)
+        return self.sql(
+            "SELECT {collected_key}, {values}, remaining._txid FROM {collected} AS collected"
+            " LEFT JOIN {target} AS target ON {same_key}"
+            " LEFT JOIN (SELECT _number, max(_txid) AS _txid FROM ({left}) AS kept"
+            " GROUP BY _number) AS remaining"
+            " ON remaining._number = collected._number",
+            collected_key=qualified("collected", self.key),
+            values=aliased({c.name: _inverse(c, has_new=False) for c in self.columns}),
+            collected=COLLECTED,
+            same_key=collected.same_key(self.key, "collected", "target"),
+            left=left,
+        )
+
+    def _recompute(self, change: Change, collected: Collected) -> None:
         """Recompute the rows of the collected keys from their kept contributions."""
-        source = SQL(
-            "{collected} AS collected"
-            " LEFT JOIN ({kept}) AS kept ON kept._number = collected._number"
-        ).format(collected=COLLECTED, kept=contributions_to_collected(self, patterns))
-        new_rows = fold_by_key(
+        folded = fold_by_key(
             self.columns,
-            qualified("collected", self.key),
-            source,
+            Identifier("_number"),
+            SQL("({}) AS kept").format(contributions_to_collected(self, collected)),
             staged="kept",
             also="max({staged._txid})",
         )
-        self._write_rows(change, new_rows)
+        new_rows = self.sql(
+            "SELECT {collected_key}, {values}, folded._txid FROM {collected} AS collected"
+            " LEFT JOIN ({folded}) AS folded ON folded._number = collected._number",
+            collected_key=qualified("collected", self.key),
+            values=qualified("folded", self.value_names()),
+            collected=COLLECTED,
+            folded=folded,
+        )
+        self._write_rows(change, new_rows, collected)
 
-    def _write_rows(self, change: Change, new_rows: Composed) -> None:
+    def _write_rows(self, change: Change, new_rows: Composed, collected: Collected) -> None:
         """Write the complete new rows of the collected keys, and forget these.
 
         Keys without rows are deleted.
@@ -215,7 +254,7 @@ class StoredContributions(KeyedState):
                     swapped=_SWAPPED,
                     collected=COLLECTED,
                     new_rows=new_rows,
-                    same_key=same_key(self.key, "target", "swapped"),
+                    same_key=collected.same_key(self.key, "target", "swapped"),
                     values=assigned(
                         {name: Identifier("excluded", name) for name in self.value_names()}
                     ),
@@ -223,7 +262,7 @@ class StoredContributions(KeyedState):
             )
 
 
-def _inverse(column: Column) -> Composed:
+def _inverse(column: Column, *, has_new: bool = True) -> Composed:
     def or_zero(term: Composable) -> Composed:
         return SQL("coalesce({}, 0)").format(term)
 
@@ -232,5 +271,7 @@ def _inverse(column: Column) -> Composed:
         column.swap,
         target=lambda name: or_zero(Identifier("target", name)),
         old=lambda name: or_zero(Identifier("collected", alias("old", name))),
-        new=lambda name: or_zero(Identifier("collected", alias("new", name))),
+        new=lambda name: or_zero(
+            Identifier("collected", alias("new", name)) if has_new else SQL("NULL")
+        ),
     )

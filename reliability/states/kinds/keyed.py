@@ -6,6 +6,8 @@ rollbacks, repairs and dry runs of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Count, Sum
@@ -74,10 +76,16 @@ class KeyedState(StoredState):
 
     # --- what a change does to the rows ----------------------------------------------------------
 
-    def remember(self, change: Change, keys: Composable) -> None:
+    def remember(
+        self,
+        change: Change,
+        keys: Composable,
+        same_key: Callable[[Iterable[str], str, str], Composed] = same_key,
+    ) -> None:
         """Save the rows as they are before the change.
 
         :param keys: a query for the keys that the change can reach
+        :param same_key: as in Effect
         """
         statement = self.sql(
             "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS SELECT {touched},"
@@ -97,6 +105,7 @@ class KeyedState(StoredState):
     def count_changed_rows(self, effect: Effect) -> Composed:
         """Count them; `moved` are texts."""
         return self._compared(
+            effect,
             "SELECT count(*) FILTER (WHERE NOT {was_there} AND {is_there}) AS rows_added,"
             " count(*) FILTER (WHERE {was_there} AND {is_there} AND {differs}) AS rows_changed,"
             " count(*) FILTER (WHERE {was_there} AND NOT {is_there}) AS rows_removed,"
@@ -111,6 +120,7 @@ class KeyedState(StoredState):
 
     def changed_rows(self, effect: Effect) -> Composed:
         return self._compared(
+            effect,
             "SELECT CASE WHEN NOT {was_there} THEN 'added' WHEN NOT {is_there} THEN 'removed'"
             " ELSE 'changed' END AS change, {reached_key}, {values} FROM {joined}"
             " WHERE {was_there} IS DISTINCT FROM {is_there} OR {differs} ORDER BY {reached_key}",
@@ -126,7 +136,7 @@ class KeyedState(StoredState):
             ),
         )
 
-    def _compared(self, template: str, **parts: Composable) -> Composed:
+    def _compared(self, effect: Effect, template: str, **parts: Composable) -> Composed:
         """Fill a template about the saved rows, joined with the rows as they are now."""
         return self.sql(
             template,
@@ -139,7 +149,7 @@ class KeyedState(StoredState):
             joined=self.sql(
                 "{reached} AS reached LEFT JOIN {target} AS target ON {same_key}",
                 reached=REACHED,
-                same_key=same_key(self.key, "reached", "target"),
+                same_key=effect.same_key(self.key, "reached", "target"),
             ),
             **parts,
         )

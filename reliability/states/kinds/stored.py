@@ -8,7 +8,7 @@ rows and rows to take out are counted first: missing rows never count as zero (H
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from reliability.core.difference import ByHand, Difference
 from reliability.core.errors import LedgerCorruption, RepairNotPossible, ReplayNotPossible
 from reliability.core.plan import PlannedChange
 from reliability.core.state import replay_refusal
+from reliability.states.compose import same_key
 from reliability.states.headers import compacted_through, format_header, wrong_headers
 from reliability.states.tables import StateTables
 
@@ -62,10 +63,12 @@ class Effect(NamedTuple):
 
     :param by_hand: the rows that it has found changed by hand and has overwritten
     :param has_new_rows: False if no row that counts is of the attempt, or none differs
+    :param same_key: compares the keys of two rows, one of which the change can reach
     """
 
     by_hand: ByHand | None = None
     has_new_rows: bool = True
+    same_key: Callable[[Iterable[str], str, str], Composed] = same_key
 
 
 class StoredState(StateTables):
