@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.states.compose import same_key, same_key_by
 from reliability.states.tables import StateTables
@@ -68,12 +68,13 @@ def counts(tables: StateTables, row: str) -> Composed:
 def _counts_among_all(tables: StateTables, row: str) -> Composed:
     """Return the same condition, for which all headers of the state are read once.
 
-    Postgres hashes them if they fit into work_mem, by its estimate; without coalesce() it would
-    make a join of it.
+    Postgres hashes them if they fit into work_mem, by its estimate, which LIMIT bounds. Without
+    coalesce() it would make a join of it.
     """
     return tables.sql(
         "coalesce(ROW({txid}, {attempt_id}) IN (SELECT header.txid, header.attempt_id"
-        " FROM reliability.contribution AS header WHERE {header}), false)",
+        " FROM reliability.contribution AS header WHERE {header} LIMIT {most}), false)",
+        most=Literal(MOST_HEADERS),
         txid=Identifier(row, "_txid"),
         attempt_id=Identifier(row, "_attempt_id"),
     )

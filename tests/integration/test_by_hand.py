@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reliability import Append, Count, State, TransactionalState
+from reliability import Append, Count, State, Sum, TransactionalState
 from reliability.core.errors import RepairNotPossible
 from reliability.states import attempt_table
 from reliability.states.kinds.append import StoredRows
@@ -91,6 +91,18 @@ def test_a_rollback_that_subtracts_carries_a_change_by_hand_along(shop, connecti
     [(left, last)] = shop.ask("SELECT n, _txid FROM all_of_it")
     assert (txid, last) == (3, 1)
     assert 0 < left < n
+
+
+def test_what_a_rollback_subtracts_may_exceed_the_type_of_the_sum(connection):
+    """H4: the later contributions of a key add up to more than a bigint."""
+    totals = State("totals", values={"total": Sum("price", "bigint")})
+    shop = Shop(connection, kinds=lambda _: [totals])
+    for price in (-9, 9, 9):
+        shop.commit([{"price": price * 10**18}])
+    assert shop.ask("SELECT total, _txid FROM totals") == [(9 * 10**18, 3)]
+    roll_back(connection, "shop", 1, "x")
+    assert shop.ask("SELECT total, _txid FROM totals") == [(-9 * 10**18, 1)]
+    assert is_exact(connection) == [True]
 
 
 LOG = "public.log SET word = 'zz'"

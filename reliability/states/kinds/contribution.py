@@ -8,6 +8,7 @@ code would compute.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
@@ -91,7 +92,9 @@ class StoredContributions(KeyedState):
 
     def _subtract(self, change: Change, later: Composed) -> Effect:
         """Take the sums of later contributions out of the present rows."""
-        folded = fold_by_key(self.columns, names(self.key), later, staged="kept")
+        # in numeric: what they add up to may exceed the type, though all sums that count fit
+        sums_of = [replace(column, type="numeric") for column in self.columns]
+        folded = fold_by_key(sums_of, names(self.key), later, staged="kept")
         old = {alias("old", name): Identifier("later", name) for name in self.value_names()}
         sums = SQL("SELECT {key}, {old} FROM ({folded}) AS later").format(
             key=names(self.key), old=aliased(old), folded=folded
