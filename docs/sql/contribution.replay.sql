@@ -22,6 +22,8 @@ FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 
+-- the query use_more_memory
+
 CREATE
 TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
@@ -72,6 +74,20 @@ ANALYZE "pg_temp"."collected";
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
+SELECT count(*) >= %(keys)s
+AND
+  (SELECT count(*) <= %(headers)s
+   FROM
+     (SELECT
+      FROM reliability.contribution AS header
+      WHERE header.topology = E'one'
+        AND header.state = E'revenue'
+      LIMIT %(headers)s + 1) AS h) AS are_many
+FROM
+  (SELECT
+   FROM "pg_temp"."collected"
+   LIMIT %(keys)s) AS k;
+
 -- the query move_contribution
 
 CREATE
@@ -85,9 +101,7 @@ SELECT "touched"."customer",
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
-LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
-                                           OR ("touched"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."customer";
 
 CREATE
 TEMPORARY TABLE "pg_temp"."swapped" ON
@@ -112,20 +126,14 @@ SELECT "collected"."customer",
                       AND header.state = E'revenue'
                       AND header.txid = staged._txid
                       AND header.attempt_id = staged._attempt_id) AS kept
-                   WHERE ("collected"."customer" = "kept"."customer"
-                          OR ("collected"."customer" IS NULL
-                              AND "kept"."customer" IS NULL)))
+                   WHERE "collected"."customer" = "kept"."customer")
        END AS _txid
 FROM "pg_temp"."collected" AS collected
-LEFT JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
-                                           OR ("collected"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "collected"."customer" = "target"."customer";
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
-WHERE ("target"."customer" = "swapped"."customer"
-       OR ("target"."customer" IS NULL
-           AND "swapped"."customer" IS NULL))
+WHERE "target"."customer" = "swapped"."customer"
   AND coalesce(swapped._rows, 0) = 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
@@ -161,8 +169,6 @@ SELECT count(*) FILTER (
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
        jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
-LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
-                                           OR ("reached"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "reached"."customer" = "target"."customer";
 
 DROP TABLE "pg_temp"."reached";

@@ -26,6 +26,8 @@ WHERE header.rows IS DISTINCT
 ORDER BY 1,
          2;
 
+-- the query use_more_memory
+
 CREATE
 TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
@@ -33,91 +35,45 @@ DROP AS
 SELECT row_number() OVER () AS _number,
        found.*
 FROM
-  (SELECT DISTINCT "customer"
+  (SELECT "customer",
+          "later"."orders" AS " old orders",
+          "later"."revenue" AS " old revenue",
+          "later"."_revenue_count" AS " old _revenue_count",
+          "later"."_rows" AS " old _rows"
    FROM
-     (SELECT staged.*
-      FROM "reliability_contribution"."one__revenue" AS staged
-      JOIN reliability.contribution AS header ON header.topology = E'one'
-      AND header.state = E'revenue'
-      AND header.txid = staged._txid
-      AND header.attempt_id = staged._attempt_id) AS kept
-   WHERE _txid > %(txid)s) AS found;
+     (SELECT "customer",
+             CAST(sum("kept"."orders") AS numeric) AS "orders",
+             CAST(sum("kept"."revenue") AS numeric) AS "revenue",
+             CAST(sum("kept"."_revenue_count") AS numeric) AS "_revenue_count",
+             CAST(sum("kept"."_rows") AS numeric) AS "_rows"
+      FROM
+        (SELECT staged.*
+         FROM "reliability_contribution"."one__revenue" AS staged
+         JOIN reliability.contribution AS header ON header.topology = E'one'
+         AND header.state = E'revenue'
+         AND header.txid = staged._txid
+         AND header.attempt_id = staged._attempt_id
+         WHERE _txid > %(txid)s) AS kept
+      GROUP BY "customer") AS later) AS found;
 
 ANALYZE "pg_temp"."collected";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
-WITH differing AS MATERIALIZED
-  (SELECT expected." is there" IS NOT NULL AS is_expected,
-                                              found." is there" IS NOT NULL AS is_found,
-                                                                               coalesce(expected."customer", found."customer") AS " key customer",
-                                                                               "expected"."orders" AS " expected orders",
-                                                                               "found"."orders" AS " found orders",
-                                                                               "expected"."revenue" AS " expected revenue",
-                                                                               "found"."revenue" AS " found revenue",
-                                                                               "expected"."_revenue_count" AS " expected _revenue_count",
-                                                                               "found"."_revenue_count" AS " found _revenue_count",
-                                                                               "expected"."_rows" AS " expected _rows",
-                                                                               "found"."_rows" AS " found _rows",
-                                                                               "expected"."_txid" AS " expected _txid",
-                                                                               "found"."_txid" AS " found _txid"
+SELECT count(*) >= %(keys)s
+AND
+  (SELECT count(*) <= %(headers)s
    FROM
-     (SELECT *,
-             true AS " is there"
-      FROM
-        (SELECT "customer",
-                CAST(sum("kept"."orders") AS numeric) AS "orders",
-                CAST(sum("kept"."revenue") AS numeric) AS "revenue",
-                CAST(sum("kept"."_revenue_count") AS numeric) AS "_revenue_count",
-                CAST(sum("kept"."_rows") AS numeric) AS "_rows",
-                max("kept"."_txid") AS _txid
-         FROM
-           (SELECT *
-            FROM
-              (SELECT collected._number,
-                      staged.*
-               FROM "pg_temp"."collected" AS collected
-               JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
-               OFFSET 0) AS own
-            WHERE EXISTS
-                (SELECT
-                 FROM reliability.contribution AS header
-                 WHERE header.topology = E'one'
-                   AND header.state = E'revenue'
-                   AND header.txid = "own"."_txid"
-                   AND header.attempt_id = "own"."_attempt_id"
-                   OFFSET 0)) AS kept
-         GROUP BY "customer") AS folded) AS expected
-   FULL JOIN
-     (SELECT *,
-             true AS " is there"
-      FROM
-        (SELECT target.*
-         FROM "pg_temp"."collected" AS collected
-         JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
-                                               OR ("collected"."customer" IS NULL
-                                                   AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
-   WHERE expected." is there" IS NULL
-     OR found." is there" IS NULL
-     OR ROW("expected"."orders", "expected"."revenue", "expected"."_revenue_count", "expected"."_rows", "expected"."_txid") IS DISTINCT
-     FROM ROW("found"."orders", "found"."revenue", "found"."_revenue_count", "found"."_rows", "found"."_txid"))
-SELECT counted.*,
-       shown.*
+     (SELECT
+      FROM reliability.contribution AS header
+      WHERE header.topology = E'one'
+        AND header.state = E'revenue'
+      LIMIT %(headers)s + 1) AS h) AS are_many
 FROM
-  (SELECT count(*) FILTER (
-                           WHERE NOT is_found) AS missing,
-          count(*) FILTER (
-                           WHERE NOT is_expected) AS surplus,
-          count(*) FILTER (
-                           WHERE is_expected
-                             AND is_found) AS different
-   FROM differing) AS counted
-LEFT JOIN
-  (SELECT *
-   FROM differing
-   ORDER BY " key customer"
-   LIMIT %(most)s) AS shown ON true;
+  (SELECT
+   FROM "pg_temp"."collected"
+   LIMIT %(keys)s) AS k;
 
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
@@ -130,9 +86,7 @@ SELECT "touched"."customer",
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
-LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
-                                           OR ("touched"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."customer";
 
 -- the query drop_later_contributions
 
@@ -141,35 +95,44 @@ TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
 SELECT "collected"."customer",
-       CAST(sum("kept"."orders") AS bigint) AS "orders",
-       CAST(sum("kept"."revenue") AS numeric(14, 2)) AS "revenue",
-       CAST(sum("kept"."_revenue_count") AS bigint) AS "_revenue_count",
-       CAST(sum("kept"."_rows") AS bigint) AS "_rows",
-       max("kept"."_txid") AS _txid
+       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("collected"." old orders", 0) + coalesce(NULL, 0) AS bigint) AS "orders",
+       CASE
+           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"." old _revenue_count", 0) + coalesce(NULL, 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("collected"." old revenue", 0) + coalesce(NULL, 0) AS numeric(14, 2))
+       END AS "revenue",
+       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"." old _revenue_count", 0) + coalesce(NULL, 0) AS bigint) AS "_revenue_count",
+       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("collected"." old _rows", 0) + coalesce(NULL, 0) AS bigint) AS "_rows",
+       remaining._txid
 FROM "pg_temp"."collected" AS collected
+LEFT JOIN "public"."revenue" AS target ON "collected"."customer" = "target"."customer"
 LEFT JOIN
-  (SELECT *
+  (SELECT _number,
+          max(_txid) AS _txid
    FROM
-     (SELECT collected._number,
-             staged.*
-      FROM "pg_temp"."collected" AS collected
-      JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
-      OFFSET 0) AS own
-   WHERE EXISTS
-       (SELECT
-        FROM reliability.contribution AS header
-        WHERE header.topology = E'one'
-          AND header.state = E'revenue'
-          AND header.txid = "own"."_txid"
-          AND header.attempt_id = "own"."_attempt_id"
-          OFFSET 0)) AS kept ON kept._number = collected._number
-GROUP BY "collected"."customer";
+     (SELECT *
+      FROM
+        (SELECT collected._number,
+                staged.*
+         FROM "pg_temp"."collected" AS collected
+         JOIN
+           (SELECT "customer",
+                   _txid,
+                   _attempt_id
+            FROM "reliability_contribution"."one__revenue"
+            WHERE _txid <= %(txid)s) AS staged ON "collected"."customer" = "staged"."customer"
+         OFFSET 0) AS own
+      WHERE EXISTS
+          (SELECT
+           FROM reliability.contribution AS header
+           WHERE header.topology = E'one'
+             AND header.state = E'revenue'
+             AND header.txid = "own"."_txid"
+             AND header.attempt_id = "own"."_attempt_id"
+             OFFSET 0)) AS kept
+   GROUP BY _number) AS remaining ON remaining._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
-WHERE ("target"."customer" = "swapped"."customer"
-       OR ("target"."customer" IS NULL
-           AND "swapped"."customer" IS NULL))
+WHERE "target"."customer" = "swapped"."customer"
   AND coalesce(swapped._rows, 0) = 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
@@ -205,8 +168,6 @@ SELECT count(*) FILTER (
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
        jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
-LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
-                                           OR ("reached"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "reached"."customer" = "target"."customer";
 
 DROP TABLE "pg_temp"."reached";

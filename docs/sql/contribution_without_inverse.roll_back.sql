@@ -26,6 +26,8 @@ WHERE header.rows IS DISTINCT
 ORDER BY 1,
          2;
 
+-- the query use_more_memory
+
 CREATE
 TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
@@ -40,13 +42,27 @@ FROM
       JOIN reliability.contribution AS header ON header.topology = E'one'
       AND header.state = E'revenue'
       AND header.txid = staged._txid
-      AND header.attempt_id = staged._attempt_id) AS kept
-   WHERE _txid > %(txid)s) AS found;
+      AND header.attempt_id = staged._attempt_id
+      WHERE _txid > %(txid)s) AS kept) AS found;
 
 ANALYZE "pg_temp"."collected";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
+
+SELECT count(*) >= %(keys)s
+AND
+  (SELECT count(*) <= %(headers)s
+   FROM
+     (SELECT
+      FROM reliability.contribution AS header
+      WHERE header.topology = E'one'
+        AND header.state = E'revenue'
+      LIMIT %(headers)s + 1) AS h) AS are_many
+FROM
+  (SELECT
+   FROM "pg_temp"."collected"
+   LIMIT %(keys)s) AS k;
 
 WITH differing AS MATERIALIZED
   (SELECT expected." is there" IS NOT NULL AS is_expected,
@@ -106,9 +122,7 @@ WITH differing AS MATERIALIZED
       FROM
         (SELECT target.*
          FROM "pg_temp"."collected" AS collected
-         JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
-                                               OR ("collected"."customer" IS NULL
-                                                   AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
+         JOIN "public"."revenue" AS target ON "collected"."customer" = "target"."customer") AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
    WHERE expected." is there" IS NULL
      OR found." is there" IS NULL
      OR ROW("expected"."dearest", "expected"."_mean_sum", "expected"."_mean_count", "expected"."status" COLLATE "C", "expected"."_status_by_1", "expected"."_status_tuple", "expected"."_rows", "expected"."_txid") IS DISTINCT
@@ -142,9 +156,7 @@ SELECT "touched"."customer",
 FROM
   (SELECT "customer"
    FROM "pg_temp"."collected") AS touched
-LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
-                                           OR ("touched"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."customer";
 
 -- the query drop_later_contributions
 
@@ -152,41 +164,49 @@ CREATE
 TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
-SELECT DISTINCT ON ("collected"."customer") "collected"."customer",
-                   CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                   CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                   CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                   CAST(first_value("kept"."status") OVER (same_key
-                                                           ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
-                   CAST(first_value("kept"."_status_by_1") OVER (same_key
-                                                                 ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                   CAST(first_value("kept"."_status_tuple") OVER (same_key
-                                                                  ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
-                   CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
-                   max("kept"."_txid") OVER same_key AS _txid
+SELECT "collected"."customer",
+       "folded"."dearest",
+       "folded"."_mean_sum",
+       "folded"."_mean_count",
+       "folded"."status",
+       "folded"."_status_by_1",
+       "folded"."_status_tuple",
+       "folded"."_rows",
+       folded._txid
 FROM "pg_temp"."collected" AS collected
 LEFT JOIN
-  (SELECT *
+  (SELECT DISTINCT ON ("_number") "_number",
+                      CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
+                      CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
+                      CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                      CAST(first_value("kept"."status") OVER (same_key
+                                                              ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
+                      CAST(first_value("kept"."_status_by_1") OVER (same_key
+                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
+                      CAST(first_value("kept"."_status_tuple") OVER (same_key
+                                                                     ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                      CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
+                      max("kept"."_txid") OVER same_key AS _txid
    FROM
-     (SELECT collected._number,
-             staged.*
-      FROM "pg_temp"."collected" AS collected
-      JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
-      OFFSET 0) AS own
-   WHERE EXISTS
-       (SELECT
-        FROM reliability.contribution AS header
-        WHERE header.topology = E'one'
-          AND header.state = E'revenue'
-          AND header.txid = "own"."_txid"
-          AND header.attempt_id = "own"."_attempt_id"
-          OFFSET 0)) AS kept ON kept._number = collected._number WINDOW same_key AS (PARTITION BY "collected"."customer");
+     (SELECT *
+      FROM
+        (SELECT collected._number,
+                staged.*
+         FROM "pg_temp"."collected" AS collected
+         JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
+         OFFSET 0) AS own
+      WHERE EXISTS
+          (SELECT
+           FROM reliability.contribution AS header
+           WHERE header.topology = E'one'
+             AND header.state = E'revenue'
+             AND header.txid = "own"."_txid"
+             AND header.attempt_id = "own"."_attempt_id"
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")) AS folded ON folded._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
-WHERE ("target"."customer" = "swapped"."customer"
-       OR ("target"."customer" IS NULL
-           AND "swapped"."customer" IS NULL))
+WHERE "target"."customer" = "swapped"."customer"
   AND coalesce(swapped._rows, 0) = 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "dearest", "_mean_sum", "_mean_count", "status", "_status_by_1", "_status_tuple", "_rows", _txid)
@@ -228,8 +248,6 @@ SELECT count(*) FILTER (
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
        jsonb_strip_nulls(jsonb_build_object()) AS moved
 FROM "pg_temp"."reached" AS reached
-LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
-                                           OR ("reached"."customer" IS NULL
-                                               AND "target"."customer" IS NULL));
+LEFT JOIN "public"."revenue" AS target ON "reached"."customer" = "target"."customer";
 
 DROP TABLE "pg_temp"."reached";

@@ -880,14 +880,19 @@ def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):
     assert "A repair of shop would change:\n  exact: " in said
     assert "reliability verify shop --repair --yes" in said
     assert "needs a --reason" in say("verify", "shop", "--repair", "--yes", code=2).stderr
-    warned = say("rollback", "shop", "1", "--reason", "x", "--dry-run").stdout
-    assert "warning: exact: rows that were changed by hand are overwritten: " in warned
     done = read("verify", "shop", "--repair", "--yes", "--reason", "by hand")
     assert (done["commit_number"], done["is_dry_run"]) == (4, False)
     assert shop.tables() == before
     story = read("show", "1")
     assert [(c["kind"], c["reason"]) for c in story["changes"]][-1] == ("REPAIR", by_me("by hand"))
     assert "c=4 changed\n  exact: " in say("show", "1").stdout
+
+
+def test_a_rollback_warns_of_what_it_overwrites(connection):
+    Shop(connection, kinds=lambda where: states(where)[1:2]).commit_first(3)
+    execute(connection, "UPDATE public.recomputed SET n = n + 1 WHERE word = 'a'")
+    warned = say("rollback", "shop", "1", "--reason", "x", "--dry-run").stdout
+    assert "warning: recomputed: rows that were changed by hand are overwritten: " in warned
 
 
 # --- Airflow -------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def test_the_lock_is_let_go_and_the_snapshot_stays(connection, orders):
     source = spout_of().source_table
     with source.transaction() as tx:
         tx.run("isolate_source")
-        tx.run(source._compose("settle_source"))
+        tx.run(source.compose("settle_source"))
         orders.execute("SET lock_timeout = '1s'")
         orders.execute("INSERT INTO orders (id, customer, price) VALUES (11, 1, 1)")
         tx.cursor.execute("SELECT max(id) AS last FROM public.orders")
