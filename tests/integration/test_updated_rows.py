@@ -205,7 +205,7 @@ def test_a_commit_later_than_the_lag_is_said_where_nothing_else_can_be_known(
     put(accounts, AGO, ("a", 1), ("b", 1))
     assert story.emit(None) == [1]
     story.transact(1)
-    put(accounts, f"{AGO} - interval '1 s'", ("late", 1))
+    put(accounts, f"{AGO} - interval '30 min'", ("late", 1))
     run = story.again("second")
     with pytest.raises(SourceChanged, match=r"txid 1 has read 2 rows, and now 3 .*refreeze"):
         run.emit(None)
