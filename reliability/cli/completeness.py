@@ -40,8 +40,8 @@ def completeness(
     given the same rows, each is named.
     """
     with ledger(topology) as connection:
-        source = read_source(connection, topology)
         interval = wanted.interval_of(connection, topology)
+        source = read_source(connection, topology, wanted=interval)
         found = completeness_of(connection, topology, interval, source)
     is_found = check and any(interval.state != COMPLETE for interval in found.intervals)
     answer(found, _page(found), as_json=as_json, code=FOUND if is_found else 0)

@@ -11,15 +11,19 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import FOUND, ledger, names, topology_from_code, verb
 from reliability.cli.live import follow
+from reliability.cli.output import format_value
 from reliability.cli.parts import SPACE, Line, Part, Table, answer
 from reliability.core.errors import ReliabilityError
+from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.completeness import Lag, lag_of
 from reliability.transaction.inspect.intervals import IntervalReport
-from reliability.transaction.inspect.source import Source, without_txid
+from reliability.transaction.inspect.source import Source, look_at
 
 _SHOWN = 50
+#: At how many intervals it looks. Each is listed: more take seconds, and minutes in a store.
+LAST = 10_000
 
 
 @verb(
@@ -38,6 +42,14 @@ def lag(
             "been missing or failing for longer, or an item of a closed interval has no txid.",
         ),
     ] = None,
+    last: Annotated[
+        int,
+        typer.Option(
+            metavar="INTERVALS",
+            min=0,
+            help="Look for items without a txid in so many past intervals, the last; 0 for all.",
+        ),
+    ] = LAST,
     watch: options.Watch = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -50,27 +62,34 @@ def lag(
     if watch is not None:
         if fail_after is not None:
             raise typer.BadParameter("--fail-after is for one look: leave out --watch")
-        return follow(lambda: list(_page(_read(topology))), watch, as_json=as_json)
-    lags = _read(topology)
+        return follow(lambda: list(_page(_read(topology, last))), watch, as_json=as_json)
+    lags = _read(topology, last)
     is_late = fail_after is not None and any(late.is_over(fail_after) for late in lags)
     answer(lags, _page(lags), as_json=as_json, code=FOUND if is_late else 0)
 
 
-def _read(topology: str) -> list[Lag]:
+def _read(topology: str, last: int) -> list[Lag]:
     with ledger() as connection:
         return [
-            lag_of(connection, name, read_source(connection, name))
+            lag_of(connection, name, read_source(connection, name, last or None))
             for name in names(connection, topology)
         ]
 
 
-def read_source(connection: LedgerConnection, topology: str) -> Source:
-    """Return the items of the source that have no txid, or why nobody can say."""
+def read_source(
+    connection: LedgerConnection,
+    topology: str,
+    most: int | None = None,
+    wanted: Interval | None = None,
+) -> Source:
+    """Return the items of the source that have no txid, or why nobody can say.
+
+    :param most, wanted: as in `look_at`
+    """
     try:
-        items = list(without_txid(connection, topology_from_code(connection, topology)))
+        return look_at(connection, topology_from_code(connection, topology), most, wanted)
     except ReliabilityError as error:
         return Source(without_txid=None, error=str(error))
-    return Source(without_txid=items, error=None)
 
 
 def _page(lags: Sequence[Lag]) -> Iterator[Part]:
@@ -104,6 +123,11 @@ def _notes(lag: Lag) -> Iterator[Line]:
         yield Line(": more intervals are missing than are listed", ["missing"], topology)
     if lag.source_error:
         yield Line(f": its source could not be read: {lag.source_error}", (), topology)
+    if lag.looked_from:
+        text = (
+            f": items without a txid: looked at intervals from {format_value(lag.looked_from)} on"
+        )
+        yield Line(f"{text}; --last 0 looks at all", (), topology)
     for items in lag.without_txid or ():
         if not items.interval:
             yield Line(f": not emitted yet: {items}", (), topology)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,7 +24,7 @@ from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
 from reliability.core.standing import Standing
 from reliability.core.texts import as_json
-from reliability.ledger.connection import Row
+from reliability.ledger.connection import DatabaseTransaction, Row
 
 Value = TypeVar("Value")
 
@@ -31,6 +33,24 @@ def made_of(made: type[Value], row: Row, /, **converted: Any) -> Value:
     """Make a value of the columns that are called like its fields, and of what is converted."""
     own = {field.name for field in fields(made)}  # type: ignore[arg-type]
     return made(**{name: value for name, value in row.items() if name in own} | converted)
+
+
+AnswersOfTopology = Mapping[str, Sequence[Row]]
+"""Named query -> the rows of one topology."""
+
+
+def ask_of_topologies(
+    tx: DatabaseTransaction, names: Sequence[str], topology: str | None
+) -> Mapping[str, AnswersOfTopology]:
+    """Ask each of these queries once for one topology, or for all; return the answers of each.
+
+    :param names: of queries whose rows say of which topology they are
+    """
+    answers: dict[str, dict[str, list[Row]]] = defaultdict(lambda: {name: [] for name in names})
+    for name in names:
+        for row in tx.all(name, topology=topology):
+            answers[row["topology"]][name].append(row)
+    return answers
 
 
 def difference_of(row: Row) -> Difference:

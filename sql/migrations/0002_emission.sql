@@ -30,6 +30,53 @@ CREATE TABLE reliability.emission (
 CREATE INDEX emission_by_interval ON reliability.emission (topology, interval_start, interval_end);
 -- The last ones are asked for again and again, and `@continuous` makes thousands a day.
 CREATE INDEX emission_by_time ON reliability.emission (topology, began_at DESC);
+CREATE INDEX emission_unfinished ON reliability.emission (topology, interval_start)
+    WHERE status <> 'EMITTED';
+CREATE INDEX emission_by_schedule ON reliability.emission (topology, interval_start)
+    WHERE starts_with(run_id, 'scheduled__');
+
+-- The intervals that runs have tried to emit, those that touch each other as one: who asks for the
+-- gaps does not read every run.
+CREATE TABLE reliability.tried_time (
+    topology  text PRIMARY KEY,
+    intervals tstzmultirange NOT NULL
+);
+
+CREATE FUNCTION reliability.add_tried_time() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO reliability.tried_time AS t (topology, intervals)
+    SELECT topology, range_agg(tstzrange(interval_start, interval_end)) FROM begun
+     WHERE interval_start IS NOT NULL GROUP BY topology
+    ON CONFLICT (topology) DO UPDATE SET intervals = t.intervals + excluded.intervals
+     WHERE NOT t.intervals @> excluded.intervals;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER emission_begins AFTER INSERT ON reliability.emission
+    REFERENCING NEW TABLE AS begun
+    FOR EACH STATEMENT EXECUTE FUNCTION reliability.add_tried_time();
+ALTER TABLE reliability.emission ENABLE ALWAYS TRIGGER emission_begins;
+
+-- A run that has got another interval has not tried its former one. Contract: it locks the row, so
+-- that it counts what others add until then.
+CREATE FUNCTION reliability.count_tried_time() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO reliability.tried_time VALUES (NEW.topology, '{}') ON CONFLICT DO NOTHING;
+    PERFORM FROM reliability.tried_time WHERE topology = NEW.topology FOR UPDATE;
+    UPDATE reliability.tried_time
+       SET intervals = coalesce((SELECT range_agg(tstzrange(interval_start, interval_end))
+                                   FROM reliability.emission
+                                  WHERE topology = NEW.topology AND interval_start IS NOT NULL), '{}')
+     WHERE topology = NEW.topology;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER emission_moves AFTER UPDATE OF interval_start, interval_end
+    ON reliability.emission FOR EACH ROW
+    WHEN ((OLD.interval_start, OLD.interval_end)
+          IS DISTINCT FROM (NEW.interval_start, NEW.interval_end))
+    EXECUTE FUNCTION reliability.count_tried_time();
+ALTER TABLE reliability.emission ENABLE ALWAYS TRIGGER emission_moves;
 
 -- The schedule of the DAG that emits a topology, as its last emission has recorded it.
 CREATE TABLE reliability.schedule (

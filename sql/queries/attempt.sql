@@ -1,5 +1,5 @@
 -- standing --
--- The position of a topology: all that decides what its tasks do next. Its live attempts are few. Of the
+-- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts are few. Of the
 -- uncommitted txids, those without a frozen batch and those that a person must release; and the skipped
 -- ones. For a task: only what concerns its txid of these, its request, and what a begin has to know.
 SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending,
@@ -47,7 +47,7 @@ SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pe
   FROM reliability.topology p
   JOIN reliability.commit_position c ON c.topology = p.topology
   LEFT JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
- WHERE p.topology = %(topology)s;
+ WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s;
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A

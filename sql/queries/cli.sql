@@ -60,24 +60,25 @@ SELECT l.topology, l.commit_number, l.kind, l.txid, l.attempt_id, t.interval_sta
 
 -- requested_replays --
 -- The committed txids for which a replay is requested.
-SELECT DISTINCT r.txid
+SELECT DISTINCT r.topology, r.txid
   FROM reliability.request r
   JOIN reliability.topology p ON p.topology = r.topology AND r.txid < p.curr_txid
- WHERE r.topology = %(topology)s AND r.status = 'OPEN'
- ORDER BY r.txid;
+ WHERE (%(topology)s::text IS NULL OR r.topology = %(topology)s) AND r.status = 'OPEN'
+ ORDER BY r.topology, r.txid;
 
 -- held_txids --
 -- Txids that a person must release; only uncommitted ones can be held.
-SELECT t.held_reason AS reason, count(*) AS count,
+SELECT p.topology, t.held_reason AS reason, count(*) AS count,
        range_agg(int8range(t.txid, t.txid, '[]'))::text AS txids
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid >= p.curr_txid
- WHERE p.topology = %(topology)s AND t.held_reason IS NOT NULL AND t.committed_attempt IS NULL
- GROUP BY t.held_reason ORDER BY min(t.txid);
+ WHERE (%(topology)s::text IS NULL OR p.topology = %(topology)s)
+   AND t.held_reason IS NOT NULL AND t.committed_attempt IS NULL
+ GROUP BY p.topology, t.held_reason ORDER BY p.topology, min(t.txid);
 
 -- parked_txids --
 -- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
-SELECT coalesce(u.ended_reason, p.verdict_reason) AS reason, count(*) AS count,
+SELECT p.topology, coalesce(u.ended_reason, p.verdict_reason) AS reason, count(*) AS count,
        range_agg(int8range(p.txid, p.txid, '[]'))::text AS txids,
        u.ended_reason IS NOT NULL AS is_unskipped
   FROM reliability.parked_transaction p
@@ -85,29 +86,30 @@ SELECT coalesce(u.ended_reason, p.verdict_reason) AS reason, count(*) AS count,
        SELECT k.ended_reason FROM reliability.skip k
         WHERE k.topology = p.topology AND k.txid = p.txid AND p.verdict = 'SKIPPED'
         ORDER BY k.skipped_at DESC LIMIT 1) AS u ON true
- WHERE p.topology = %(topology)s
- GROUP BY 1, 4 ORDER BY min(p.txid);
+ WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s
+ GROUP BY 1, 2, 5 ORDER BY 1, min(p.txid);
 
 -- skipped_txids --
 -- Txids that are skipped for good.
-SELECT reason, count(*) AS count, range_agg(int8range(txid, txid, '[]'))::text AS txids,
+SELECT topology, reason, count(*) AS count, range_agg(int8range(txid, txid, '[]'))::text AS txids,
        min(skipped_at) AS skipped_at
   FROM reliability.skip
- WHERE topology = %(topology)s AND ended_at IS NULL
- GROUP BY reason ORDER BY min(txid);
+ WHERE (%(topology)s::text IS NULL OR topology = %(topology)s) AND ended_at IS NULL
+ GROUP BY topology, reason ORDER BY topology, min(txid);
 
 -- excluded_items --
 -- Source items that are excluded.
-SELECT item, reason, excluded_at, excluded_by FROM reliability.exclusion
- WHERE topology = %(topology)s AND ended_at IS NULL ORDER BY item;
+SELECT topology, item, reason, excluded_at, excluded_by FROM reliability.exclusion
+ WHERE (%(topology)s::text IS NULL OR topology = %(topology)s) AND ended_at IS NULL
+ ORDER BY topology, item;
 
 -- items_to_replay --
 -- Items that a committed txid has counted although they are excluded, or has not counted although they
 -- are included again.
-SELECT item, is_excluded, range_agg(int8range(txid, txid, '[]'))::text AS txids
+SELECT topology, item, is_excluded, range_agg(int8range(txid, txid, '[]'))::text AS txids
   FROM reliability.excluded_item
- WHERE topology = %(topology)s AND is_excluded <> is_left_out
- GROUP BY item, is_excluded ORDER BY item;
+ WHERE (%(topology)s::text IS NULL OR topology = %(topology)s) AND is_excluded <> is_left_out
+ GROUP BY topology, item, is_excluded ORDER BY topology, item;
 
 -- skips_of_txid --
 -- When and why a txid was skipped and unskipped.
@@ -198,10 +200,13 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncomm
  WHERE p.topology = %(topology)s;
 
 -- closed_intervals --
--- Past intervals for which a run has emitted: files that arrived later have no txid.
+-- Past intervals for which a run has emitted, the last ones, of all or of those that lie between two
+-- times: files that arrived later have no txid.
 SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
- GROUP BY interval_start, interval_end ORDER BY interval_start;
+   AND (%(start)s::timestamptz IS NULL OR interval_start >= %(start)s)
+   AND (%(end)s::timestamptz IS NULL OR interval_end <= %(end)s)
+ GROUP BY interval_start, interval_end ORDER BY interval_start DESC LIMIT %(most)s;
 
 -- emitted_txids --
 -- Which of these txids were emitted, whether each has committed, and which run requests it when that is

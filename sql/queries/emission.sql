@@ -80,10 +80,10 @@ SELECT txid FROM reliability.blocked_transaction
  WHERE topology = %(topology)s AND held_reason IS NULL;
 
 -- blocked_txid --
--- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
--- begin, or why its last attempt ended. Neither says anything about it once it was rolled back and
--- released, or refrozen. What a dry run met stands in its own report.
-SELECT o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
+-- The oldest blocked txid of each topology, or of one, below a bound or of all, and why: what its latest
+-- request met before an attempt could begin, or why its last attempt ended. Neither says anything about it
+-- once it was rolled back and released, or refrozen. What a dry run met stands in its own report.
+SELECT o.topology, o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
        o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
        CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
@@ -91,9 +91,12 @@ SELECT o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_
               WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
        coalesce((SELECT max(r.ended_at) FROM reliability.request r
                   WHERE r.topology = o.topology AND r.txid = o.txid), o.emitted_at)
-           + (SELECT p.blocked_timeout FROM reliability.topology p WHERE p.topology = o.topology)
-           < clock_timestamp() AS is_overdue
-  FROM reliability.blocked_transaction o
+           + p.blocked_timeout < clock_timestamp() AS is_overdue
+  FROM reliability.topology p
+ CROSS JOIN LATERAL (
+       SELECT * FROM reliability.blocked_transaction b
+        WHERE b.topology = p.topology AND b.txid < coalesce(%(below)s, p.next_txid)
+        ORDER BY b.txid LIMIT 1) AS o
   LEFT JOIN LATERAL (
        SELECT max(f.refrozen_at) AS refrozen_at FROM reliability.refreeze f
         WHERE f.topology = o.topology AND f.txid = o.txid) AS source ON true
@@ -120,8 +123,7 @@ SELECT o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_
                    WHEN last.is_refrozen
                    THEN 'refrozen since its last attempt, and no run has requested it since'
                    ELSE coalesce(last.reason, 'no run requests it') END AS reason) AS why
- WHERE o.topology = %(topology)s AND o.txid < %(below)s
- ORDER BY o.txid LIMIT 1;
+ WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s;
 
 -- allocate_txids --
 -- Take the next txids from the topology's row, which the caller has locked.

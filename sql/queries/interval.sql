@@ -57,12 +57,12 @@ SELECT EXISTS (
           AND status <> 'EMITTING') AS has_ended;
 
 -- schedule --
--- The recorded schedule of a topology's DAG, and where the intervals begin for which Airflow's schedule has
--- made runs; NULL if there is none.
-SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup, interval_zone,
-       (SELECT min(interval_start) FROM reliability.emission
-         WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__')) AS first_scheduled
-  FROM reliability.schedule WHERE topology = %(topology)s;
+-- The recorded schedule of each topology's DAG, or of one, and where the intervals begin for which Airflow's
+-- schedule has made runs; NULL if there is none.
+SELECT topology, dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup, interval_zone,
+       (SELECT min(e.interval_start) FROM reliability.emission e
+         WHERE e.topology = s.topology AND starts_with(e.run_id, 'scheduled__')) AS first_scheduled
+  FROM reliability.schedule s WHERE %(topology)s::text IS NULL OR topology = %(topology)s;
 
 -- emit_tasks --
 -- The task of a DAG that emits a topology, or each of its topologies. It is in a task group if the
@@ -85,49 +85,44 @@ SELECT interval_zone FROM reliability.schedule
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of
 -- a gap: NULL. The database's clock says what is past.
-WITH tried AS (
-       SELECT interval_start, interval_end FROM reliability.emission
-        WHERE topology = %(topology)s AND interval_start IS NOT NULL),
-     in_order AS (
-       SELECT interval_start,
-              max(interval_end) OVER (ORDER BY interval_start, interval_end
-                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
-         FROM tried)
-SELECT reached AS gap_start, interval_start AS gap_end, clock_timestamp() AS now FROM in_order
- WHERE reached IS NULL OR reached < interval_start
- UNION ALL
-SELECT max(interval_end), NULL, clock_timestamp() FROM tried
- ORDER BY gap_end NULLS LAST;
+SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timestamp() AS now
+  FROM (SELECT topology FROM reliability.topology
+         UNION SELECT topology FROM reliability.schedule) AS n
+  LEFT JOIN reliability.tried_time t USING (topology)
+ CROSS JOIN unnest('{(,)}'::tstzmultirange - coalesce(t.intervals, '{}')) AS gap
+ WHERE %(topology)s::text IS NULL OR n.topology = %(topology)s
+ ORDER BY n.topology, gap_end NULLS LAST;
 
 -- unfinished_emissions --
 -- The last try of each interval, if it has not emitted. An untimed spout has no intervals: its last
 -- try of all. An interval that overlapped others is done when others cover all of it.
-SELECT dag_id, run_id, interval_start, interval_end, interval_zone, status, began_at, failing_since,
-       reason_code, reason, clock_timestamp() AS now
-  FROM ((SELECT DISTINCT ON (interval_start, interval_end) e.*
-           FROM reliability.emission e WHERE topology = %(topology)s AND interval_start IS NOT NULL
-          ORDER BY interval_start, interval_end, began_at DESC)
-         UNION ALL
-        (SELECT e.* FROM reliability.emission e
-          WHERE topology = %(topology)s AND interval_start IS NULL
-          ORDER BY began_at DESC LIMIT 1)) AS last_try
- WHERE status <> 'EMITTED'
-   AND (interval_start IS NULL OR interval_start = interval_end
+SELECT e.topology, e.dag_id, e.run_id, e.interval_start, e.interval_end, e.interval_zone, e.status,
+       e.began_at, e.failing_since, e.reason_code, e.reason, clock_timestamp() AS now
+  FROM reliability.emission e
+ WHERE (%(topology)s::text IS NULL OR e.topology = %(topology)s) AND e.status <> 'EMITTED'
+   AND CASE WHEN e.interval_start IS NULL THEN NOT EXISTS (
+       SELECT FROM reliability.emission l
+        WHERE l.topology = e.topology AND l.interval_start IS NULL
+          AND (l.began_at, l.dag_id, l.run_id) > (e.began_at, e.dag_id, e.run_id))
+       ELSE NOT EXISTS (
+       SELECT FROM reliability.emission l
+        WHERE l.topology = e.topology AND l.interval_start = e.interval_start
+          AND l.interval_end = e.interval_end
+          AND (l.began_at, l.dag_id, l.run_id) > (e.began_at, e.dag_id, e.run_id)) END
+   AND (e.interval_start IS NULL OR e.interval_start = e.interval_end
         OR NOT coalesce((
            SELECT range_agg(tstzrange(o.interval_start, o.interval_end))
              FROM reliability.emission o
-            WHERE o.topology = %(topology)s AND o.status = 'EMITTED'
-              AND o.interval_start < last_try.interval_end
-              AND o.interval_end > last_try.interval_start
-              AND (o.interval_start, o.interval_end)
-                  <> (last_try.interval_start, last_try.interval_end)
-           ) @> tstzrange(interval_start, interval_end), false))
- ORDER BY interval_start, began_at;
+            WHERE o.topology = e.topology AND o.status = 'EMITTED'
+              AND o.interval_start < e.interval_end AND o.interval_end > e.interval_start
+              AND (o.interval_start, o.interval_end) <> (e.interval_start, e.interval_end)
+           ) @> tstzrange(e.interval_start, e.interval_end), false))
+ ORDER BY e.topology, e.interval_start, e.began_at;
 
 -- open_txids --
 -- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
-SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
-       t.held_reason,
+SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
+       t.emitted_at, t.held_reason,
        p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
        EXISTS (SELECT FROM reliability.request r
                 WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
@@ -138,16 +133,16 @@ SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.ru
   LEFT JOIN LATERAL (
        SELECT * FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
- WHERE p.topology = %(topology)s AND t.committed_attempt IS NULL
- ORDER BY t.txid;
+ WHERE (%(topology)s::text IS NULL OR p.topology = %(topology)s) AND t.committed_attempt IS NULL
+ ORDER BY t.topology, t.txid;
 
 -- parked_with_intervals --
 -- The same txids with their intervals.
-SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
-       p.verdict_reason, clock_timestamp() AS now
+SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
+       t.emitted_at, p.verdict_reason, clock_timestamp() AS now
   FROM reliability.parked_transaction p JOIN reliability.transaction t USING (topology, txid)
- WHERE p.topology = %(topology)s
- ORDER BY t.txid;
+ WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s
+ ORDER BY t.topology, t.txid;
 
 -- last_run_of_interval --
 -- The run that last emitted an interval, or last tried to.

@@ -281,6 +281,14 @@ def test_files_that_came_late_are_lag(connection, tmp_path, monkeypatch):
     assert late["interval"] == "1997-01"
     assert (late["items"], late["rows"]) == (["1997-01/late.parquet"], 2)
     assert "2 rows in 1 items" in say("lag", "shop").stdout
+    assert one["looked_from"] is None
+
+    write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
+    pipe.again("second").emit(month(1997, 2))
+    (one,) = read("lag", "--last", "1")
+    assert (one["looked_from"], one["without_txid"]) == ("1997-02-01T00:00:00+00:00", [])
+    assert "looked at intervals from 1997-02-01" in say("lag", "--last", "1").stdout
+    assert len(read("lag", "--last", "0")[0]["without_txid"]) == 1
 
     pipeline.write_text("1 / 0")
     del sys.modules["pipeline_of_cli"]

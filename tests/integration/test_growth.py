@@ -15,8 +15,7 @@ from reliability.transaction.correct.rollback import roll_back
 from tests.support.fix_postgres import execute, rows
 
 COPIES = 3000
-#: All that a run of a new txid asks, that waiting tasks and sweeps ask, and that `status` asks of a
-#: topology. Only how many runs have emitted decides what the other queries of `status` read.
+#: All that a run of a new txid asks, that waiting tasks and sweeps ask, and that `status` asks.
 ASKED = (
     *("whole_items", "any_part_is_allocated", "emitted_intervals", "unfrozen_txids"),
     *("earlier_txids", "last_committed_batch", "latest_request"),
@@ -25,7 +24,8 @@ ASKED = (
     *("expired_attempts", "silent_requests", "attempts_to_clean", "left_behind", "horizon"),
     *("runs_without_their_txids", "blocked_txid", "gauges"),
     *("topology_status", "held_txids", "parked_txids", "parked_with_intervals", "open_txids"),
-    *("skipped_txids", "items_to_replay"),
+    *("skipped_txids", "items_to_replay", "requested_replays"),
+    *("gaps_between_emissions", "unfinished_emissions", "schedule"),
     # what the page asks of a topology, a run and a txid, beside these
     *("page_of_txids", "attempts_of_page", "newest_txid_of_interval"),
     *("outcome_of_run", "requests_of_txid", "attempts_of_txid", "timing_of_attempts"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg2.sql import SQL
 
-from reliability import FileSpout
+from reliability import Count, FileSpout, State
 from reliability.core.errors import (
     IntervalOverlap,
     LedgerUnavailable,
@@ -136,6 +140,33 @@ def test_where_runs_name_their_intervals_nothing_is_guessed_to_be_missing(emitte
     assert named.not_evaluated in say("completeness", "shop").stdout
 
 
+def test_what_is_read_of_all_topologies_at_once_is_what_is_read_of_each(
+    emitter, connection, tmp_path
+):
+    """All are held, two have failed, one is skipped, of one an item is excluded."""
+    topologies = [
+        replace(shop(tmp_path), name=name, states=[State(name, values={"n": Count()})])
+        for name in ("tea", "shop", "book")
+    ]
+    pipelines = {topology.name: pipeline_of(topology, connection) for topology in topologies}
+    for name, pipeline in pipelines.items():
+        emit(pipeline, 1)
+        if name != "tea":
+            with pytest.raises(NothingToEmit):
+                emit(pipeline, 2)
+    execute(connection, "UPDATE reliability.transaction SET held_reason = 'a test'")
+    say("skip", "book", "1", "--reason", "a test", "--yes")
+    say("exclude", "tea", "1997-04/a.parquet", "--reason", "a test", "--yes")
+    with connection.transaction(reads_only=True) as tx:
+        every = overviews(tx)
+        assert [one.topology for one in every] == ["book", "shop", "tea"]
+        for one in every:
+            [alone] = overviews(tx, one.topology)
+            now = [replace(report, age=timedelta()) for report in alone.lacking.reports]
+            then = [replace(report, age=timedelta()) for report in one.lacking.reports]
+            assert (now, alone.to_json()) == (then, one.to_json())
+
+
 def test_an_overview_reads_where_a_topology_stands_once(emitter, connection, monkeypatch):
     def find_again(*arguments):
         raise AssertionError("it was read before")
@@ -145,6 +176,57 @@ def test_an_overview_reads_where_a_topology_stands_once(emitter, connection, mon
     with connection.transaction() as tx:
         [found] = overviews(tx)
     assert found.lacking.counts["open"] == 1
+
+
+class RollBack(Exception):
+    """What a transaction has tried is not to stay."""
+
+
+def emissions():
+    """Return runs that tried intervals of a few hours, some that touch, overlap or are empty."""
+    hours = st.integers(0, 12)
+    return st.lists(st.tuples(st.integers(1, 8), st.none() | st.tuples(hours, st.integers(0, 4))))
+
+
+GAPS = """
+    WITH tried AS (
+           SELECT interval_start, interval_end FROM reliability.emission
+            WHERE topology = 'shop' AND interval_start < interval_end),
+         in_order AS (
+           SELECT interval_start,
+                  max(interval_end) OVER (
+                      ORDER BY interval_start, interval_end
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+             FROM tried)
+    SELECT reached AS gap_start, interval_start AS gap_end FROM in_order
+     WHERE reached IS NULL OR reached < interval_start
+     UNION ALL
+    SELECT max(interval_end), NULL FROM tried ORDER BY gap_end NULLS LAST"""
+
+
+@given(emissions())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_gaps_are_those_between_all_emissions(connection, tries):
+    """E7: the time that was tried is kept; also after a run has got another interval."""
+    at_0 = datetime(2026, 1, 1, tzinfo=UTC)
+    with suppress(RollBack), connection.transaction() as tx:
+        for number, interval in tries:
+            start = interval and at_0 + timedelta(hours=interval[0])
+            end = interval and start + timedelta(hours=interval[1])
+            key = {"topology": "shop", "dag_id": "shop", "run_id": f"run {number}"}
+            ends = {"interval_start": start, "interval_end": end, "interval_zone": None}
+            tx.run("begin_emission", **key, **ends, task_id="emit")
+        tx.run(
+            SQL(
+                "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
+                " VALUES ('shop', 'shop', 'a test', true)"
+            )
+        )
+        asked = tx.all("gaps_between_emissions", topology="shop")
+        assert [(row["gap_start"], row["gap_end"]) for row in asked] == [
+            (row["gap_start"], row["gap_end"]) for row in tx.all(SQL(GAPS))
+        ]
+        raise RollBack
 
 
 def test_what_never_came_is_seen(emitter, connection, tmp_path):

@@ -109,7 +109,7 @@ def _conditions(
 
 
 def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
-    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=MAX_TXID))
+    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=None))
     if blocked is not None:
         verb = "release" if blocked.is_held else "resume-runs"
         advice = blocked.error().about(topology=topology).what_to_do

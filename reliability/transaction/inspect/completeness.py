@@ -203,6 +203,8 @@ class Lag:
 
     :param txids: the uncommitted ones
     :param without_txid: items of the source; None if it could not be read
+    :param looked_from: where the first interval starts that was looked at for items without a
+        txid, if earlier ones were not
     :param expected_unknown: why the missing intervals are unknown; None if they are known
     :param is_cut: there are more missing intervals than are named
     """
@@ -214,6 +216,7 @@ class Lag:
     oldest_age_seconds: float | None
     without_txid: Sequence[WithoutTxid] | None
     source_error: str | None
+    looked_from: datetime | None
     intervals: Sequence[IntervalReport]
     expected_unknown: str | None
     is_cut: bool
@@ -245,6 +248,7 @@ def lag_of(connection: LedgerConnection, topology: str, source: Source) -> Lag:
         oldest_age_seconds=row["age"].total_seconds() if row["age"] else None,
         without_txid=source.without_txid,
         source_error=source.error,
+        looked_from=source.first.start if source.first else None,
         intervals=[*lacking.reports, *late],
         expected_unknown=lacking.unknown,
         is_cut=lacking.is_cut,

@@ -18,7 +18,12 @@ from reliability.core.standing import Standing
 from reliability.core.texts import clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import interval_of, made_of
+from reliability.ledger.read_rows import (
+    AnswersOfTopology,
+    ask_of_topologies,
+    interval_of,
+    made_of,
+)
 from reliability.transaction.inspect.expected import (
     MOST,
     ScheduleNotEvaluated,
@@ -137,22 +142,44 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return f"{total:,} {lack} a commit: {named}" if total else ""
 
 
+#: What is read of the intervals of a topology.
+ASKED = (
+    "gaps_between_emissions",
+    "schedule",
+    "unfinished_emissions",
+    "open_txids",
+    "parked_with_intervals",
+)
+
+
 def intervals_without_commit(
-    tx: DatabaseTransaction,
-    topology: str,
-    older_than: timedelta | None = None,
-    standing: Standing | None = None,
+    tx: DatabaseTransaction, topology: str, older_than: timedelta | None = None
 ) -> IntervalsReport:
     """Return what the ledger knows; it cannot know which items came late.
 
     :param older_than: only what could have been committed longer ago
-    :param standing: the topology's, if the caller has read it in this transaction
     """
-    missing, unknown, is_cut = _missing(tx, topology, older_than)
+    answers = ask_of_topologies(tx, ASKED, topology)
+    standing = find_standing(tx, topology)
+    return report_intervals(topology, answers[topology], standing, older_than)
+
+
+def report_intervals(
+    topology: str,
+    answers: AnswersOfTopology,
+    standing: Standing | None,
+    older_than: timedelta | None = None,
+) -> IntervalsReport:
+    """Report the intervals of a topology.
+
+    :param answers: those that it has in ASKED
+    :param standing: None if no txid was ever emitted, or the topology was dropped meanwhile
+    """
+    missing, unknown, is_cut = _missing(topology, answers, older_than)
     reports = [
-        *(_unfinished(topology, row) for row in tx.all("unfinished_emissions", topology=topology)),
-        *_open(tx, topology, standing or find_standing(tx, topology)),
-        *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
+        *(_unfinished(topology, row) for row in answers["unfinished_emissions"]),
+        *(_open(topology, answers["open_txids"], standing) if standing else ()),
+        *_parked(topology, answers["parked_with_intervals"]),
     ]
     wanted = [report for report in reports if older_than is None or report.age > older_than]
     return IntervalsReport(
@@ -169,14 +196,14 @@ def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
 
 
 def _missing(
-    tx: DatabaseTransaction, topology: str, older_than: timedelta | None
+    topology: str, answers: AnswersOfTopology, older_than: timedelta | None
 ) -> tuple[list[IntervalReport], str | None, bool]:
     """Report missing intervals, why they are unknown, and whether there are more of them."""
-    gaps = tx.all("gaps_between_emissions", topology=topology)
-    row = tx.first("schedule", topology=topology)
-    if row is None:
-        is_untimed = len(gaps) == 1  # no emission has an interval
+    gaps = answers["gaps_between_emissions"]
+    if not answers["schedule"]:
+        is_untimed = len(gaps) <= 1  # no emission has an interval
         return [], None if is_untimed else "no run has recorded the DAG's schedule yet", False
+    [row] = answers["schedule"]
     dag_id, now = row["dag_id"], gaps[0]["now"]
     schedule = made_of(Schedule, row)
     if schedule.not_evaluated is not None:
@@ -288,13 +315,8 @@ def _why_failed(row: Row) -> str:
     return f"{code}{row['reason'] or ''}".strip()
 
 
-def _open(
-    tx: DatabaseTransaction, topology: str, standing: Standing | None
-) -> Iterator[IntervalReport]:
+def _open(topology: str, rows: Sequence[Row], standing: Standing) -> Iterator[IntervalReport]:
     """Report uncommitted txids, those of one run with the same reason together."""
-    if standing is None:  # no txid was ever emitted, or it was dropped meanwhile
-        return
-    rows = tx.all("open_txids", topology=topology)
     judged = [(row, why_open(row, standing)) for row in rows]
 
     def of_run(open_txid: tuple[Row, OpenTxid]) -> tuple[object, ...]:

@@ -14,14 +14,21 @@ from reliability.core.standing import Standing
 from reliability.core.txids import format_ranges, format_txids, with_noun, with_verb
 from reliability.core.waits import WaitsFor
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import made_of
+from reliability.ledger.read_rows import AnswersOfTopology, ask_of_topologies, made_of
+from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import (
     NEED_A_PERSON,
     IntervalsReport,
     format_counts,
-    intervals_without_commit,
+    report_intervals,
 )
-from reliability.transaction.topology.read_standing import find_standing
+from reliability.transaction.topology.read_standing import find_standings
+
+#: What is read of each topology, beside its position and its standing.
+ASKED = (
+    *("held_txids", "parked_txids", "skipped_txids", "excluded_items", "items_to_replay"),
+    *("requested_replays", *intervals.ASKED),
+)
 
 
 class Condition(str, Enum):
@@ -135,14 +142,16 @@ class Overview:
 def overviews(tx: DatabaseTransaction, topology: str | None = None) -> list[Overview]:
     """Return the position of one topology, or of every topology of this ledger, by name."""
     rows = tx.all("topology_status", topology=topology)
+    standings = find_standings(tx, topology)
+    answers = ask_of_topologies(tx, ASKED, topology)
     return [
-        _overview(tx, row, standing)
+        _overview(row, answers[row["topology"]], standings[row["topology"]])
         for row in rows
-        if (standing := find_standing(tx, row["topology"])) is not None
+        if row["topology"] in standings
     ]
 
 
-def _overview(tx: DatabaseTransaction, row: Row, standing: Standing) -> Overview:
+def _overview(row: Row, answers: AnswersOfTopology, standing: Standing) -> Overview:
     topology = row["topology"]
     return made_of(
         Overview,
@@ -152,22 +161,26 @@ def _overview(tx: DatabaseTransaction, row: Row, standing: Standing) -> Overview
         window=(row["curr_txid"], row["curr_txid"] + row["max_spout_pending"]),
         paused=row["paused_reason"],
         blocked=standing.blocked,
-        held=_with_txids(tx.all("held_txids", topology=topology)),
-        parked=_with_txids(tx.all("parked_txids", topology=topology)),
-        skipped=_with_txids(tx.all("skipped_txids", topology=topology)),
-        excluded=tx.all("excluded_items", topology=topology),
-        to_replay=_with_txids(tx.all("items_to_replay", topology=topology)),
-        lacking=intervals_without_commit(tx, topology, standing=standing),
+        held=_with_txids(answers["held_txids"]),
+        parked=_with_txids(answers["parked_txids"]),
+        skipped=_with_txids(answers["skipped_txids"]),
+        excluded=_without_topology(answers["excluded_items"]),
+        to_replay=_with_txids(answers["items_to_replay"]),
+        lacking=report_intervals(topology, answers, standing),
         replays={
             row["txid"]: wait
-            for row in tx.all("requested_replays", topology=topology)
+            for row in answers["requested_replays"]
             if (wait := why_waits(standing.snapshot(row["txid"]))) is not None
         },
     )
 
 
-def _with_txids(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [{**row, "txids": format_ranges(row["txids"])} for row in rows]
+def _with_txids(rows: Sequence[Row]) -> list[Row]:
+    return [{**row, "txids": format_ranges(row["txids"])} for row in _without_topology(rows)]
+
+
+def _without_topology(rows: Sequence[Row]) -> list[Row]:
+    return [{name: row[name] for name in row if name != "topology"} for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,14 @@ class WithoutTxid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What was found in the source of a topology; None if it could not be read, and why."""
+    """What was found in the source of a topology; None if it could not be read, and why.
+
+    :param first: the first interval that was looked at, if earlier ones were not
+    """
 
     without_txid: Sequence[WithoutTxid] | None
     error: str | None
+    first: Interval | None = None
 
     @property
     def late(self) -> list[WithoutTxid]:
@@ -55,16 +59,42 @@ class Source:
         return [items for items in self.without_txid or () if items.interval]
 
 
-def without_txid(connection: LedgerConnection, topology: Topology) -> Iterator[WithoutTxid]:
-    """Yield the items of the source that have no txid: of past intervals, or of an untimed spout.
+def look_at(
+    connection: LedgerConnection,
+    topology: Topology,
+    most: int | None = None,
+    wanted: Interval | None = None,
+) -> Source:
+    """Look for items of the source that have no txid: of past intervals, or of an untimed spout.
 
+    :param most: look at no more than the last ones of the intervals
+    :param wanted: look at those that lie in it; None for all
     :raises ReliabilityError: the source cannot be read
     """
-    allocated = _allocated(connection, topology)
     past: list[Interval | None] = [None]
     if topology.spout.timed:
-        past = [interval_of(r) for r in connection.all("closed_intervals", topology=topology.name)]
-    for interval in past:
+        rows = connection.all(
+            "closed_intervals",
+            topology=topology.name,
+            start=wanted and wanted.start,
+            end=wanted and wanted.end,
+            most=most and most + 1,
+        )
+        past = [interval_of(row) for row in reversed(rows)]
+    is_cut = most is not None and len(past) > most
+    looked_at = past[1:] if is_cut else past
+    return Source(
+        without_txid=list(_without_txid(connection, topology, looked_at)),
+        error=None,
+        first=looked_at[0] if is_cut else None,
+    )
+
+
+def _without_txid(
+    connection: LedgerConnection, topology: Topology, intervals: Iterable[Interval | None]
+) -> Iterator[WithoutTxid]:
+    allocated = _allocated(connection, topology)
+    for interval in intervals:
         try:
             items = topology.spout.plan(interval, allocated)
         except NothingToEmit:  # all its files were archived

@@ -32,11 +32,20 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
 
 def find_standing(tx: DatabaseTransaction, topology: str) -> Standing | None:
     """Do the same for who only looks; None if there is no such topology, or no longer."""
-    row = tx.first("standing", topology=topology, txid=None, request_id=None)
-    if row is None:
-        return None
-    blocked = tx.first("blocked_txid", topology=topology, below=row["next_txid"])
-    return replace(standing_of(row), blocked=blocked_of(blocked))
+    return find_standings(tx, topology).get(topology)
+
+
+def find_standings(tx: DatabaseTransaction, topology: str | None) -> dict[str, Standing]:
+    """Do the same for one topology, or for all, by name."""
+    rows = tx.all("standing", topology=topology, txid=None, request_id=None)
+    blocked = {
+        row["topology"]: blocked_of(row)
+        for row in tx.all("blocked_txid", topology=topology, below=None)
+    }
+    return {
+        row["topology"]: replace(standing_of(row), blocked=blocked.get(row["topology"]))
+        for row in rows
+    }
 
 
 def read_txid(
