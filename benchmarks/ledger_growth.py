@@ -44,7 +44,6 @@ from reliability.transaction.emit.requests import Run, settle
 from reliability.transaction.maintain.sweep import sweep
 
 TXIDS = (10, 1_000, 100_000, 1_000_000)
-LISTED = 100_000  # with more intervals `lag`, which lists the files of each, takes minutes
 TOPOLOGIES = (10, 100, 1_000)
 SIDE_BY_SIDE = (1, 2, 4)
 COMMITS = 30
@@ -157,10 +156,9 @@ def measure_txids(server: Server) -> None:
             fill(connection, txids)
             tidy_up(server, "growth")
             Pipeline(connection, topologies.growth, home).transact()  # warms the caches
-            verbs = ("status", *(("lag",) if txids <= LISTED else ()))
             found[f"{txids:,}"] = {
                 **time_rounds(Pipeline(connection, topologies.growth, home)),
-                **time_verbs(*verbs),
+                **time_verbs("status", "lag"),
                 **ask(connection, DATABASE),
             }
             asked[f"{txids:,}"] = time_queries(connection, "growth", txids)
