@@ -1,20 +1,6 @@
 -- the query advance_state
 
-WITH added AS MATERIALIZED
-  (SELECT DISTINCT ON ("customer") "customer",
-                      CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                      CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                      CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                      CAST(first_value("staged"."status") OVER (same_key
-                                                                ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS text) AS "status",
-                      CAST(first_value("staged"."_status_by_1") OVER (same_key
-                                                                      ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                      CAST(first_value("staged"."_status_tuple") OVER (same_key
-                                                                       ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
-                      CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
-   FROM "reliability_contribution"."one__revenue" AS staged
-   WHERE _txid = %(txid)s
-     AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")), applied AS
+WITH applied AS
   (INSERT INTO "public"."revenue" AS target ("customer", "dearest", "_mean_sum", "_mean_count", "status", "_status_by_1", "_status_tuple", "_rows", _txid) SELECT "customer",
                                                                                                                                                                   "dearest",
                                                                                                                                                                   "_mean_sum",
@@ -24,7 +10,22 @@ WITH added AS MATERIALIZED
                                                                                                                                                                   "_status_tuple",
                                                                                                                                                                   "_rows",
                                                                                                                                                                   %(txid)s
-   FROM added
+   FROM
+     (SELECT DISTINCT ON ("customer") "customer",
+                         CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
+                         CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
+                         CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                         CAST("staged"."status" AS text) AS "status",
+                         CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                         CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple",
+                         CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
+      FROM "reliability_contribution"."one__revenue" AS staged
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")
+      ORDER BY "customer",
+               "staged"."_status_by_1" DESC NULLS LAST,
+               "staged"."_txid" DESC,
+               "staged"."_status_tuple" DESC) AS added
    ORDER BY "customer" ON CONFLICT ("customer") DO UPDATE
    SET "dearest" = greatest("target"."dearest", "excluded"."dearest"),
        "_mean_sum" = coalesce("target"."_mean_sum" + "excluded"."_mean_sum", "target"."_mean_sum", "excluded"."_mean_sum"),
@@ -55,13 +56,25 @@ WITH added AS MATERIALIZED
                                                      END,
                                                      "_rows" = "target"."_rows" + "excluded"."_rows",
                                                      _txid = excluded._txid
-   WHERE target._txid < excluded._txid RETURNING 1)
-SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(replaced_attempt)s, true,
-                                         (SELECT count(*)
-                                          FROM "reliability_contribution"."one__revenue"
-                                          WHERE _txid = %(txid)s
-                                            AND _attempt_id = %(attempt_id)s),
-                                         (SELECT count(*)
-                                          FROM added),
-                                         (SELECT count(*)
-                                          FROM applied));
+   WHERE target._txid < excluded._txid RETURNING 1),
+     counted AS
+  (SELECT
+     (SELECT count(*)
+      FROM applied) AS applied,
+
+     (SELECT count(*)
+      FROM "reliability_contribution"."one__revenue"
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s) AS staged)
+SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(replaced_attempt)s, true, staged, CASE
+                                                                                                                                  WHEN applied = staged THEN staged
+                                                                                                                                  ELSE
+                                                                                                                                         (SELECT count(*)
+                                                                                                                                          FROM
+                                                                                                                                            (SELECT DISTINCT ON ("customer") "customer", CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest", CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum", CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count", CAST("staged"."status" AS text) AS "status", CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1", CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple", CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
+                                                                                                                                             FROM "reliability_contribution"."one__revenue" AS staged
+                                                                                                                                             WHERE _txid = %(txid)s
+                                                                                                                                               AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")
+                                                                                                                                             ORDER BY "customer", "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS added)
+                                                                                                                              END, applied)
+FROM counted;

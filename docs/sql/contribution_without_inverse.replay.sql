@@ -37,31 +37,33 @@ FROM
                          CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                          CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                          CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                         CAST(first_value("staged"."status") OVER (same_key
-                                                                   ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS text) AS "status",
-                         CAST(first_value("staged"."_status_by_1") OVER (same_key
-                                                                         ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                         CAST(first_value("staged"."_status_tuple") OVER (same_key
-                                                                          ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                         CAST("staged"."status" AS text) AS "status",
+                         CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                         CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple",
                          CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
       FROM "reliability_contribution"."one__revenue" AS staged
       WHERE _txid = %(txid)s
-        AND _attempt_id = %(replaced_attempt)s WINDOW same_key AS (PARTITION BY "customer")) AS old
+        AND _attempt_id = %(replaced_attempt)s WINDOW same_key AS (PARTITION BY "customer")
+      ORDER BY "customer",
+               "staged"."_status_by_1" DESC NULLS LAST,
+               "staged"."_txid" DESC,
+               "staged"."_status_tuple" DESC) AS old
    FULL JOIN
      (SELECT DISTINCT ON ("customer") "customer",
                          CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                          CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                          CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                         CAST(first_value("staged"."status") OVER (same_key
-                                                                   ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS text) AS "status",
-                         CAST(first_value("staged"."_status_by_1") OVER (same_key
-                                                                         ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                         CAST(first_value("staged"."_status_tuple") OVER (same_key
-                                                                          ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                         CAST("staged"."status" AS text) AS "status",
+                         CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                         CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple",
                          CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
       FROM "reliability_contribution"."one__revenue" AS staged
       WHERE _txid = %(txid)s
-        AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")) AS new ON ROW("old"."customer")::record = ROW("new"."customer")::record
+        AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")
+      ORDER BY "customer",
+               "staged"."_status_by_1" DESC NULLS LAST,
+               "staged"."_txid" DESC,
+               "staged"."_status_tuple" DESC) AS new ON ROW("old"."customer")::record = ROW("new"."customer")::record
    WHERE ("old"."dearest",
           "old"."_mean_sum",
           "old"."_mean_count",
@@ -124,12 +126,9 @@ WITH differing AS MATERIALIZED
                             CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                             CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                             CAST(sum("kept"."_mean_count") OVER same_key AS numeric) AS "_mean_count",
-                            CAST(first_value("kept"."status") OVER (same_key
-                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
-                            CAST(first_value("kept"."_status_by_1") OVER (same_key
-                                                                          ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                            CAST(first_value("kept"."_status_tuple") OVER (same_key
-                                                                           ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                            CAST("kept"."status" AS text) AS "status",
+                            CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                            CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
                             CAST(sum("kept"."_rows") OVER same_key AS numeric) AS "_rows",
                             max("kept"."_txid") OVER same_key AS _txid
          FROM
@@ -147,7 +146,11 @@ WITH differing AS MATERIALIZED
                    AND header.state = E'revenue'
                    AND header.txid = "own"."_txid"
                    AND header.attempt_id = "own"."_attempt_id"
-                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")) AS folded) AS expected
+                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+         ORDER BY "customer",
+                  "kept"."_status_by_1" DESC NULLS LAST,
+                  "kept"."_txid" DESC,
+                  "kept"."_status_tuple" DESC) AS folded) AS expected
    FULL JOIN
      (SELECT *,
              true AS " is there"
@@ -211,12 +214,9 @@ LEFT JOIN
                       CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                       CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                       CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                      CAST(first_value("kept"."status") OVER (same_key
-                                                              ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
-                      CAST(first_value("kept"."_status_by_1") OVER (same_key
-                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                      CAST(first_value("kept"."_status_tuple") OVER (same_key
-                                                                     ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                      CAST("kept"."status" AS text) AS "status",
+                      CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                      CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
                       CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
                       max("kept"."_txid") OVER same_key AS _txid
    FROM
@@ -234,7 +234,11 @@ LEFT JOIN
              AND header.state = E'revenue'
              AND header.txid = "own"."_txid"
              AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")) AS folded ON folded._number = collected._number;
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")
+   ORDER BY "_number",
+            "kept"."_status_by_1" DESC NULLS LAST,
+            "kept"."_txid" DESC,
+            "kept"."_status_tuple" DESC) AS folded ON folded._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped

@@ -92,12 +92,9 @@ WITH differing AS MATERIALIZED
                             CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                             CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                             CAST(sum("kept"."_mean_count") OVER same_key AS numeric) AS "_mean_count",
-                            CAST(first_value("kept"."status") OVER (same_key
-                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
-                            CAST(first_value("kept"."_status_by_1") OVER (same_key
-                                                                          ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                            CAST(first_value("kept"."_status_tuple") OVER (same_key
-                                                                           ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                            CAST("kept"."status" AS text) AS "status",
+                            CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                            CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
                             CAST(sum("kept"."_rows") OVER same_key AS numeric) AS "_rows",
                             max("kept"."_txid") OVER same_key AS _txid
          FROM
@@ -115,7 +112,11 @@ WITH differing AS MATERIALIZED
                    AND header.state = E'revenue'
                    AND header.txid = "own"."_txid"
                    AND header.attempt_id = "own"."_attempt_id"
-                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")) AS folded) AS expected
+                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+         ORDER BY "customer",
+                  "kept"."_status_by_1" DESC NULLS LAST,
+                  "kept"."_txid" DESC,
+                  "kept"."_status_tuple" DESC) AS folded) AS expected
    FULL JOIN
      (SELECT *,
              true AS " is there"
@@ -179,12 +180,9 @@ LEFT JOIN
                       CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                       CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                       CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                      CAST(first_value("kept"."status") OVER (same_key
-                                                              ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
-                      CAST(first_value("kept"."_status_by_1") OVER (same_key
-                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
-                      CAST(first_value("kept"."_status_tuple") OVER (same_key
-                                                                     ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                      CAST("kept"."status" AS text) AS "status",
+                      CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                      CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
                       CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
                       max("kept"."_txid") OVER same_key AS _txid
    FROM
@@ -202,7 +200,11 @@ LEFT JOIN
              AND header.state = E'revenue'
              AND header.txid = "own"."_txid"
              AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")) AS folded ON folded._number = collected._number;
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")
+   ORDER BY "_number",
+            "kept"."_status_by_1" DESC NULLS LAST,
+            "kept"."_txid" DESC,
+            "kept"."_status_tuple" DESC) AS folded ON folded._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped

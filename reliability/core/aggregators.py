@@ -243,7 +243,7 @@ def winning_row(
             name=name,
             type=type_,
             spark=f"{winner}.f{n}",
-            fold=f"first_value({place('staged', name)})",
+            fold=place("staged", name),
             combine=f"CASE WHEN {wins} THEN {place('added', name)}"
             f" ELSE {place('target', name)} END",
             adopted="0" if name == tuple_id else "",

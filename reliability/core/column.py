@@ -34,7 +34,7 @@ class Column:
     """A column that is written; a leading underscore marks a hidden column.
 
     :param fold: empty for Append alone, whose rows are never combined
-    :param order: ORDER BY terms over the staged rows of a key; `fold` takes the first row
+    :param order: ORDER BY terms over the staged rows of a key; `fold` is of the first row
     :param is_count: an empty row has 0 here, not NULL
     :param is_rounded: a sum of floats, whose last digits depend on the order of addition
     :param is_compared: Spark compares the values to find this one

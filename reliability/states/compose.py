@@ -72,34 +72,42 @@ def fold_by_key(
 ) -> Composed:
     """Fold staged rows to one row per key.
 
-    Columns that take the first row of an order need window functions. These accept any type, NULL
-    and arrays included, and hold one row of a key in memory, not all. Without such columns the rows
-    are grouped.
+    Without columns that take the first row of an order, the rows are grouped. Otherwise they are
+    sorted, and the first row of each key has the columns of one order. All others are window
+    functions, which cost more. Both accept any type, NULL and arrays included, and hold one row of
+    a key in memory, not all.
 
     :param key: the key's columns, as named in `source`
     :param staged: the table in `source` that has the rows
     :param also: a template for one more aggregate over that table, returned as `_txid`
     """
-    windowed = any(column.order for column in columns)
-    folds = [_fold(column, staged, windowed) for column in columns]
+    order = next((column.order for column in columns if column.order), "")
+    folds = [_fold(column, staged, order) for column in columns]
     if also:
-        over = SQL(" OVER same_key" if windowed else "")
+        over = SQL(" OVER same_key" if order else "")
         folds.append(fill(also, staged=of(staged)) + over + SQL(" AS _txid"))
     shape = (
         "SELECT DISTINCT ON ({key}) {key}, {folds} FROM {source}"
-        " WINDOW same_key AS (PARTITION BY {key})"
-        if windowed
+        " WINDOW same_key AS (PARTITION BY {key}) ORDER BY {key}, {order}"
+        if order
         else "SELECT {key}, {folds} FROM {source} GROUP BY {key}"
     )
-    return SQL(shape).format(key=key, folds=SQL(", ").join(folds), source=source)
+    return SQL(shape).format(
+        key=key,
+        folds=SQL(", ").join(folds),
+        source=source,
+        order=fill(order, staged=of(staged)) if order else SQL(""),
+    )
 
 
-def _fold(column: Column, staged: str, windowed: bool) -> Composed:
-    over = ""
-    if windowed:
-        over = f" OVER (same_key ORDER BY {column.order})" if column.order else " OVER same_key"
-    folded = fill(f"CAST({column.fold}{over} AS {column.type}) AS ", staged=of(staged))
-    return folded + Identifier(column.name)
+def _fold(column: Column, staged: str, order: str) -> Composed:
+    """Fold a column of rows that are sorted by `order`; empty if they are grouped."""
+    folded = column.fold
+    if column.order and column.order != order:
+        folded = f"first_value({folded}) OVER (same_key ORDER BY {column.order})"
+    elif order and not column.order:
+        folded += " OVER same_key"
+    return fill(f"CAST({folded} AS {column.type}) AS ", staged=of(staged)) + Identifier(column.name)
 
 
 def computed(column: Column | Generated) -> Composable:

@@ -225,7 +225,7 @@ class OneState:
 def without_check(tables: StateTables) -> Composed:
     added = tables.folded_attempt()
     assert isinstance(tables, KeyedState)
-    return SQL("WITH added AS MATERIALIZED ({}) {}").format(added, tables.combine())
+    return tables.combine(added)
 
 
 _OPEN_BATCH = """

@@ -431,7 +431,7 @@ class NonTransactional(OneState):
     def change(self, txid, attempt_id, replaced):
         assert isinstance(self.tables, KeyedState)
         added = self.tables.folded_attempt()
-        statement = SQL("WITH added AS MATERIALIZED ({}) {}").format(added, self.tables.combine())
+        statement = self.tables.combine(added)
         place = {"txid": txid, "attempt_id": attempt_id}
         self.tx.run(statement, **place)
         self.tx.run(self.tables.clean(), **place)

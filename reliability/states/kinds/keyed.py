@@ -40,33 +40,37 @@ class KeyedState(StoredState):
         """Add the attempt's contribution, and record it if it is what was sealed and all is there.
 
         ON CONFLICT … WHERE silently skips a row whose txid is not smaller, so `record_contribution`
-        compares how many keys there are and how many rows were written (C3). Keys are sorted,
+        compares how many keys there are and how many rows were written (C3). As a rule each staged
+        row has a key of its own: only if fewer were written are the keys counted. They are sorted,
         because that is faster and is the lock order.
         """
+        added = self.folded_attempt()
         change.queue(
             self.sql(
-                "WITH added AS MATERIALIZED ({added}), applied AS ("
-                "{combine} WHERE target._txid < excluded._txid RETURNING 1)"
+                "WITH applied AS ({combine} WHERE target._txid < excluded._txid RETURNING 1),"
+                " counted AS (SELECT (SELECT count(*) FROM applied) AS applied,"
+                " (SELECT count(*) FROM {staged} WHERE {of_attempt}) AS staged)"
                 " SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s,"
-                " %(attempt_id)s, %(replaced_attempt)s, {is_kept},"
-                " (SELECT count(*) FROM {staged} WHERE {of_attempt}),"
-                " (SELECT count(*) FROM added), (SELECT count(*) FROM applied))",
-                added=self.folded_attempt(),
-                combine=self.combine(),
+                " %(attempt_id)s, %(replaced_attempt)s, {is_kept}, staged,"
+                " CASE WHEN applied = staged THEN staged"
+                " ELSE (SELECT count(*) FROM ({added}) AS added) END, applied) FROM counted",
+                added=added,
+                combine=self.combine(added),
                 is_kept=SQL("true" if self.keeps_contributions else "false"),
             )
         )
 
-    def combine(self) -> Composed:
-        """Write the rows of `added` into the target, each combined with the row of its key."""
+    def combine(self, added: Composed) -> Composed:
+        """Write the rows of a query into the target, each combined with the row of its key."""
         changes: dict[str, Composable] = {
             column.name: fill(column.combine, target=of("target"), added=of("excluded"))
             for column in self.columns
         }
         return self.sql(
             "INSERT INTO {target} AS target ({written}, _txid)"
-            " SELECT {written}, %(txid)s FROM added ORDER BY {key}"
+            " SELECT {written}, %(txid)s FROM ({added}) AS added ORDER BY {key}"
             " ON CONFLICT ({key}) DO UPDATE SET {changes}, _txid = excluded._txid",
+            added=added,
             changes=assigned(changes | self.also_changed()),
         )
 
