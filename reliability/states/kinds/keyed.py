@@ -48,7 +48,7 @@ class KeyedState(StoredState):
         change.queue(
             self.sql(
                 "WITH applied AS ({combine} WHERE target._txid < excluded._txid RETURNING 1),"
-                " counted AS (SELECT (SELECT count(*) FROM applied) AS applied,"
+                " counted AS MATERIALIZED (SELECT (SELECT count(*) FROM applied) AS applied,"
                 " (SELECT count(*) FROM {staged} WHERE {of_attempt}) AS staged)"
                 " SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s,"
                 " %(attempt_id)s, %(replaced_attempt)s, {is_kept}, staged,"
