@@ -24,7 +24,7 @@ WITH applied AS
        "_rows" = "target"."_rows" + "excluded"."_rows",
        _txid = excluded._txid
    WHERE target._txid < excluded._txid RETURNING 1),
-     counted AS
+     counted AS MATERIALIZED
   (SELECT
      (SELECT count(*)
       FROM applied) AS applied,

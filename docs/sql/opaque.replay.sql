@@ -85,7 +85,7 @@ WITH applied AS
        "__txid_previous" = "target"."_txid",
        _txid = excluded._txid
    WHERE target._txid < excluded._txid RETURNING 1),
-     counted AS
+     counted AS MATERIALIZED
   (SELECT
      (SELECT count(*)
       FROM applied) AS applied,
