@@ -1,7 +1,8 @@
 -- standing --
--- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts are few. Of the
--- uncommitted txids, those without a frozen batch and those that a person must release; and the skipped
--- ones. For a task: only what concerns its txid of these, its request, and what a begin has to know.
+-- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts
+-- are few. Of the uncommitted txids, those without a frozen batch and those that a person must release;
+-- and the skipped ones. For a task: only what concerns its txid of these, its request, and what a begin
+-- has to know.
 SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending,
        p.paused_reason AS paused,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,

@@ -137,7 +137,7 @@ SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.
  ORDER BY t.topology, t.txid;
 
 -- parked_with_intervals --
--- The same txids with their intervals.
+-- The parked txids with their intervals.
 SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
        t.emitted_at, p.verdict_reason, clock_timestamp() AS now
   FROM reliability.parked_transaction p JOIN reliability.transaction t USING (topology, txid)

@@ -24,7 +24,6 @@ from reliability.transaction.inspect.intervals import (
 
 logger = logging.getLogger(__name__)
 Channel = Callable[[Alert], object]
-MAX_TXID = 2**63 - 1
 #: A person has done these, and knows.
 ON_PURPOSE = frozenset({IntervalState.HELD, IntervalState.PARKED})
 
