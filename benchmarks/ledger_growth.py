@@ -207,6 +207,7 @@ def parameters(topology: str, txid: int) -> dict[str, Any]:
     return {
         "topology": topology, "txid": txid, "txids": [txid], "attempt_id": 0, "attempt_ids": [0],
         "dag_id": topology, "run_id": f"run {txid}", "task": "process", "later_tasks": ["commit"],
+        "began_at": None,
         "number": 1, "request_id": txid, "request_ids": [txid], "known": [txid], "unknown": [],
         "interval_start": start, "interval_end": start + timedelta(minutes=1), "moment": start,
         "state": "totals", "sink": "totals", "partition": 0, "replaced_attempt": None,

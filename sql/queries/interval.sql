@@ -21,7 +21,7 @@ ON CONFLICT (topology) DO UPDATE
         excluded.interval_zone);
 
 -- begin_emission --
--- Record that a run tries to emit.
+-- Record that a run tries to emit, and since when.
 INSERT INTO reliability.emission AS e
        (topology, dag_id, run_id, task_id, interval_start, interval_end, interval_zone)
 VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(task_id)s, %(interval_start)s, %(interval_end)s,
@@ -30,7 +30,8 @@ ON CONFLICT (topology, dag_id, run_id) DO UPDATE
    SET task_id = excluded.task_id, interval_start = excluded.interval_start,
        interval_end = excluded.interval_end, interval_zone = excluded.interval_zone,
        status = 'EMITTING', began_at = clock_timestamp(), ended_at = NULL,
-       reason_code = NULL, reason = NULL;
+       reason_code = NULL, reason = NULL
+RETURNING began_at;
 
 -- complete_emission --
 -- Record that the run has emitted, in the transaction that allocates its txids.

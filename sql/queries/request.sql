@@ -1,8 +1,10 @@
 -- latest_request --
 -- The run's latest request for a txid, and the recorded contact of this task and of its downstream
--- tasks.
+-- tasks. What has ended since this task began does not show that it was cleared.
 SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.reason, '') AS reason,
-       r.is_dry_run, r.tasks_ended_at IS NOT NULL AS tasks_ended,
+       r.is_dry_run,
+       r.tasks_ended_at IS NOT NULL
+       AND r.tasks_ended_at <= coalesce(%(began_at)s, r.tasks_ended_at) AS tasks_ended,
        EXISTS (SELECT FROM reliability.request_contact l
                 WHERE l.request_id = r.request_id AND l.task = ANY(%(later_tasks)s::text[])
               ) AS downstream_has_worked,

@@ -91,6 +91,20 @@ def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "OPEN")]
 
 
+def test_what_ends_while_an_emission_goes_on_is_no_clear_of_it(new_world):
+    """R1: a first try that hung in its source opened a replay for which no task would come."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+
+    def others_end():
+        world.work("A", 1, "commit")
+        world.runner.close(1, run, "its tasks ended")
+
+    with world.meanwhile(others_end):
+        world.emit("A")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
 def test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over(new_world):
     """R2: two runs of one interval do not fence each other's work while it goes on."""
     world = new_world(shared=True)

@@ -12,8 +12,11 @@ from tests.simulation.histories import History, happen
 from tests.simulation.operations import (
     Again,
     Claim,
+    Close,
     Commit,
+    Emit,
     HoursPass,
+    Late,
     Open,
     RollBack,
     Stage,
@@ -49,6 +52,10 @@ KNOWN = {
     ),
     "a dry run of a rollback that finds a decided commit": History(
         Config(databases=2, states=(TOTALS, VIEW)), (Stick(sink=1), RollBack(dry_run=True))
+    ),
+    "an emission during which its run closes": History(
+        Config(pending=1, items=(2, 2), states=(TOTALS, BEST), min_rows=(1, MANY)),
+        (Commit(txid=0), Emit(run="A", within=Close(txid=0, run="A")), Late()),
     ),
     "a commit of what never shares one, within the checkpoint interval": History(
         Config(best=StateKind.OPAQUE, grouped=True, databases=2), (Work(), Work(task=0), Commit())

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
@@ -95,7 +96,8 @@ def emit(
         return emission.ask_for_replay(replay, refreeze=refreeze)
     if contact.is_dry_run:
         return emission.ask_for_dry_run()
-    with recorded_emission(connection, topology.name, contact, interval, schedule):
+    with recorded_emission(connection, topology.name, contact, interval, schedule) as began_at:
+        emission = replace(emission, contact=replace(contact, began_at=began_at))
         return emission.allocate_new(refreeze=refreeze)
 
 
@@ -289,8 +291,8 @@ def recorded_emission(
     contact: TaskContact,
     interval: Interval | None,
     schedule: Schedule | None,
-) -> Iterator[None]:
-    """Record that an emission begins, and why it fails if it does.
+) -> Iterator[datetime]:
+    """Record that an emission begins, and why it fails if it does; yield when it began.
 
     Nothing is recorded of a ledger that does not answer: the task waits for it.
 
@@ -301,9 +303,11 @@ def recorded_emission(
         if schedule is not None and interval is not None:
             recorded = replace(schedule, interval_zone=interval.zone)
             tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **recorded)
-        tx.run("begin_emission", topology=topology, task_id=task_id, **run, **ends_of(interval))
+        begun = tx.one(
+            "begin_emission", topology=topology, task_id=task_id, **run, **ends_of(interval)
+        )
     try:
-        yield
+        yield begun["began_at"]
     except NOT_ANSWERING:
         raise
     except Exception as error:  # a spout may raise anything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from reliability.core.clear_or_retry import Contact, judge_contact, kind_of_new_request
 from reliability.core.errors import (
@@ -37,6 +38,7 @@ class TaskContact:
     :param this_try: the current try, which distinguishes a clear from a retry
     :param later_tasks: all tasks downstream of it in its run
     :param is_dry_run: the run only wants to know what a replay would change
+    :param began_at: by the ledger's clock, if it did long work before; None if it begins with this
     :param reason: why a person wants it; recorded with each request that it opens
     """
 
@@ -45,6 +47,7 @@ class TaskContact:
     this_try: TaskTry
     is_dry_run: bool = False
     later_tasks: frozenset[str] = frozenset()
+    began_at: datetime | None = None
     reason: str = ""
 
 
@@ -68,8 +71,15 @@ def contact_in(
     may_open_first: bool = False,
 ) -> Request:
     """Do the same in a transaction that holds the topology's lock."""
-    key, later = TxidKey(topology, txid), sorted(contact.later_tasks)
-    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key, **contact.run)
+    key = TxidKey(topology, txid)
+    row = tx.first(
+        "latest_request",
+        task=contact.task,
+        later_tasks=sorted(contact.later_tasks),
+        began_at=contact.began_at,
+        **key,
+        **contact.run,
+    )
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
@@ -135,7 +145,7 @@ def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reas
     """
     key = TxidKey(topology, txid)
     with connection.transaction() as tx:
-        row = tx.first("latest_request", task="", later_tasks=[], **key, **run)
+        row = tx.first("latest_request", task="", later_tasks=[], began_at=None, **key, **run)
         tx.run("record_tasks_ended", **key, **run)
         return row is not None and _close_in(tx, row["request_id"], reason)
 
