@@ -69,12 +69,13 @@ FROM
            "new"."_revenue_count",
            "new"."_rows")) AS found;
 
-ANALYZE "pg_temp"."collected";
+ANALYZE "pg_temp"."collected" (_number,
+                               "customer");
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
-SELECT count(*) >= %(keys)s
+SELECT keys >= %(many)s
 AND
   (SELECT count(*) <= %(headers)s
    FROM
@@ -82,11 +83,17 @@ AND
       FROM reliability.contribution AS header
       WHERE header.topology = E'one'
         AND header.state = E'revenue'
-      LIMIT %(headers)s + 1) AS h) AS are_many
+      LIMIT %(headers)s + 1) AS h) AS are_many,
+    keys >= %(many)s
+AND
+  (SELECT count(*)
+   FROM
+     (SELECT
+      FROM "public"."revenue"
+      LIMIT %(few)s * keys) AS t) < %(few)s * keys AS are_most
 FROM
-  (SELECT
-   FROM "pg_temp"."collected"
-   LIMIT %(keys)s) AS k;
+  (SELECT count(*) AS keys
+   FROM "pg_temp"."collected") AS k;
 
 -- the query move_contribution
 

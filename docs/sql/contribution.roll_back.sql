@@ -56,12 +56,13 @@ FROM
          WHERE _txid > %(txid)s) AS kept
       GROUP BY "customer") AS later) AS found;
 
-ANALYZE "pg_temp"."collected";
+ANALYZE "pg_temp"."collected" (_number,
+                               "customer");
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
-SELECT count(*) >= %(keys)s
+SELECT keys >= %(many)s
 AND
   (SELECT count(*) <= %(headers)s
    FROM
@@ -69,11 +70,17 @@ AND
       FROM reliability.contribution AS header
       WHERE header.topology = E'one'
         AND header.state = E'revenue'
-      LIMIT %(headers)s + 1) AS h) AS are_many
+      LIMIT %(headers)s + 1) AS h) AS are_many,
+    keys >= %(many)s
+AND
+  (SELECT count(*)
+   FROM
+     (SELECT
+      FROM "public"."revenue"
+      LIMIT %(few)s * keys) AS t) < %(few)s * keys AS are_most
 FROM
-  (SELECT
-   FROM "pg_temp"."collected"
-   LIMIT %(keys)s) AS k;
+  (SELECT count(*) AS keys
+   FROM "pg_temp"."collected") AS k;
 
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
@@ -88,6 +95,40 @@ FROM
    FROM "pg_temp"."collected") AS touched
 LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."customer";
 
+-- the query last_contribution
+
+CREATE
+TEMPORARY TABLE "pg_temp"."last_txids" (_number bigint, _txid bigint) ON
+COMMIT
+DROP;
+
+INSERT INTO "pg_temp"."last_txids"
+SELECT _number,
+       max(_txid)
+FROM
+  (SELECT *
+   FROM
+     (SELECT collected._number,
+             staged.*
+      FROM "pg_temp"."collected" AS collected
+      JOIN
+        (SELECT "customer",
+                _txid,
+                _attempt_id
+         FROM "reliability_contribution"."one__revenue"
+         WHERE _txid > %(after)s
+           AND _txid <= %(through)s) AS staged ON "collected"."customer" = "staged"."customer"
+      OFFSET 0) AS own
+   WHERE EXISTS
+       (SELECT
+        FROM reliability.contribution AS header
+        WHERE header.topology = E'one'
+          AND header.state = E'revenue'
+          AND header.txid = "own"."_txid"
+          AND header.attempt_id = "own"."_attempt_id"
+          OFFSET 0)) AS found
+GROUP BY _number;
+
 -- the query drop_later_contributions
 
 CREATE
@@ -101,34 +142,10 @@ SELECT "collected"."customer",
        END AS "revenue",
        CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"." old _revenue_count", 0) + coalesce(NULL, 0) AS bigint) AS "_revenue_count",
        CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("collected"." old _rows", 0) + coalesce(NULL, 0) AS bigint) AS "_rows",
-       remaining._txid
+       last._txid
 FROM "pg_temp"."collected" AS collected
 LEFT JOIN "public"."revenue" AS target ON "collected"."customer" = "target"."customer"
-LEFT JOIN
-  (SELECT _number,
-          max(_txid) AS _txid
-   FROM
-     (SELECT *
-      FROM
-        (SELECT collected._number,
-                staged.*
-         FROM "pg_temp"."collected" AS collected
-         JOIN
-           (SELECT "customer",
-                   _txid,
-                   _attempt_id
-            FROM "reliability_contribution"."one__revenue"
-            WHERE _txid <= %(txid)s) AS staged ON "collected"."customer" = "staged"."customer"
-         OFFSET 0) AS own
-      WHERE EXISTS
-          (SELECT
-           FROM reliability.contribution AS header
-           WHERE header.topology = E'one'
-             AND header.state = E'revenue'
-             AND header.txid = "own"."_txid"
-             AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept
-   GROUP BY _number) AS remaining ON remaining._number = collected._number;
+LEFT JOIN "pg_temp"."last_txids" AS last ON last._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
@@ -154,6 +171,8 @@ SET "orders" = "excluded"."orders",
 
 DROP TABLE "pg_temp"."swapped",
            "pg_temp"."collected";
+
+DROP TABLE "pg_temp"."last_txids";
 
 SELECT count(*) FILTER (
                         WHERE NOT " was there"

@@ -79,12 +79,13 @@ FROM
            "new"."_status_tuple",
            "new"."_rows")) AS found;
 
-ANALYZE "pg_temp"."collected";
+ANALYZE "pg_temp"."collected" (_number,
+                               "customer");
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
-SELECT count(*) >= %(keys)s
+SELECT keys >= %(many)s
 AND
   (SELECT count(*) <= %(headers)s
    FROM
@@ -92,11 +93,17 @@ AND
       FROM reliability.contribution AS header
       WHERE header.topology = E'one'
         AND header.state = E'revenue'
-      LIMIT %(headers)s + 1) AS h) AS are_many
+      LIMIT %(headers)s + 1) AS h) AS are_many,
+    keys >= %(many)s
+AND
+  (SELECT count(*)
+   FROM
+     (SELECT
+      FROM "public"."revenue"
+      LIMIT %(few)s * keys) AS t) < %(few)s * keys AS are_most
 FROM
-  (SELECT
-   FROM "pg_temp"."collected"
-   LIMIT %(keys)s) AS k;
+  (SELECT count(*) AS keys
+   FROM "pg_temp"."collected") AS k;
 
 WITH differing AS MATERIALIZED
   (SELECT expected." is there" IS NOT NULL AS is_expected,
@@ -210,7 +217,7 @@ SELECT "collected"."customer",
        folded._txid
 FROM "pg_temp"."collected" AS collected
 LEFT JOIN
-  (SELECT DISTINCT ON ("_number") "_number",
+  (SELECT DISTINCT ON ("customer") "customer",
                       CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                       CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                       CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
@@ -234,11 +241,11 @@ LEFT JOIN
              AND header.state = E'revenue'
              AND header.txid = "own"."_txid"
              AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")
-   ORDER BY "_number",
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+   ORDER BY "customer",
             "kept"."_status_by_1" DESC NULLS LAST,
             "kept"."_txid" DESC,
-            "kept"."_status_tuple" DESC) AS folded ON folded._number = collected._number;
+            "kept"."_status_tuple" DESC) AS folded ON "collected"."customer" = "folded"."customer";
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped

@@ -45,12 +45,13 @@ FROM
       AND header.attempt_id = staged._attempt_id
       WHERE _txid > %(txid)s) AS kept) AS found;
 
-ANALYZE "pg_temp"."collected";
+ANALYZE "pg_temp"."collected" (_number,
+                               "customer");
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."collected";
 
-SELECT count(*) >= %(keys)s
+SELECT keys >= %(many)s
 AND
   (SELECT count(*) <= %(headers)s
    FROM
@@ -58,11 +59,65 @@ AND
       FROM reliability.contribution AS header
       WHERE header.topology = E'one'
         AND header.state = E'revenue'
-      LIMIT %(headers)s + 1) AS h) AS are_many
+      LIMIT %(headers)s + 1) AS h) AS are_many,
+    keys >= %(many)s
+AND
+  (SELECT count(*)
+   FROM
+     (SELECT
+      FROM "public"."revenue"
+      LIMIT %(few)s * keys) AS t) < %(few)s * keys AS are_most
 FROM
-  (SELECT
-   FROM "pg_temp"."collected"
-   LIMIT %(keys)s) AS k;
+  (SELECT count(*) AS keys
+   FROM "pg_temp"."collected") AS k;
+
+CREATE
+TEMPORARY TABLE "pg_temp"."swapped" ON
+COMMIT
+DROP AS
+SELECT "collected"."customer",
+       "folded"."dearest",
+       "folded"."_mean_sum",
+       "folded"."_mean_count",
+       "folded"."status",
+       "folded"."_status_by_1",
+       "folded"."_status_tuple",
+       "folded"."_rows",
+       folded._txid
+FROM "pg_temp"."collected" AS collected
+LEFT JOIN
+  (SELECT DISTINCT ON ("customer") "customer",
+                      CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
+                      CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
+                      CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                      CAST("kept"."status" AS text) AS "status",
+                      CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
+                      CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
+                      CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
+                      max("kept"."_txid") OVER same_key AS _txid
+   FROM
+     (SELECT *
+      FROM
+        (SELECT collected._number,
+                staged.*
+         FROM "pg_temp"."collected" AS collected
+         JOIN
+           (SELECT *
+            FROM "reliability_contribution"."one__revenue"
+            WHERE _txid <= %(txid)s) AS staged ON "collected"."customer" = "staged"."customer"
+         OFFSET 0) AS own
+      WHERE EXISTS
+          (SELECT
+           FROM reliability.contribution AS header
+           WHERE header.topology = E'one'
+             AND header.state = E'revenue'
+             AND header.txid = "own"."_txid"
+             AND header.attempt_id = "own"."_attempt_id"
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+   ORDER BY "customer",
+            "kept"."_status_by_1" DESC NULLS LAST,
+            "kept"."_txid" DESC,
+            "kept"."_status_tuple" DESC) AS folded ON "collected"."customer" = "folded"."customer";
 
 WITH differing AS MATERIALIZED
   (SELECT expected." is there" IS NOT NULL AS is_expected,
@@ -98,21 +153,34 @@ WITH differing AS MATERIALIZED
                             CAST(sum("kept"."_rows") OVER same_key AS numeric) AS "_rows",
                             max("kept"."_txid") OVER same_key AS _txid
          FROM
-           (SELECT *
+           (SELECT "customer",
+                   "dearest",
+                   "_mean_sum",
+                   "_mean_count",
+                   "status",
+                   "_status_by_1",
+                   "_status_tuple",
+                   "_rows",
+                   _txid
+            FROM "pg_temp"."swapped"
+            WHERE _rows > 0
+            UNION ALL SELECT "customer",
+                             "dearest",
+                             "_mean_sum",
+                             "_mean_count",
+                             "status",
+                             "_status_by_1",
+                             "_status_tuple",
+                             "_rows",
+                             _txid
             FROM
-              (SELECT collected._number,
-                      staged.*
-               FROM "pg_temp"."collected" AS collected
-               JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
-               OFFSET 0) AS own
-            WHERE EXISTS
-                (SELECT
-                 FROM reliability.contribution AS header
-                 WHERE header.topology = E'one'
-                   AND header.state = E'revenue'
-                   AND header.txid = "own"."_txid"
-                   AND header.attempt_id = "own"."_attempt_id"
-                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+              (SELECT staged.*
+               FROM "reliability_contribution"."one__revenue" AS staged
+               JOIN reliability.contribution AS header ON header.topology = E'one'
+               AND header.state = E'revenue'
+               AND header.txid = staged._txid
+               AND header.attempt_id = staged._attempt_id
+               WHERE _txid > %(txid)s) AS kept) AS kept WINDOW same_key AS (PARTITION BY "customer")
          ORDER BY "customer",
                   "kept"."_status_by_1" DESC NULLS LAST,
                   "kept"."_txid" DESC,
@@ -160,51 +228,6 @@ FROM
 LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."customer";
 
 -- the query drop_later_contributions
-
-CREATE
-TEMPORARY TABLE "pg_temp"."swapped" ON
-COMMIT
-DROP AS
-SELECT "collected"."customer",
-       "folded"."dearest",
-       "folded"."_mean_sum",
-       "folded"."_mean_count",
-       "folded"."status",
-       "folded"."_status_by_1",
-       "folded"."_status_tuple",
-       "folded"."_rows",
-       folded._txid
-FROM "pg_temp"."collected" AS collected
-LEFT JOIN
-  (SELECT DISTINCT ON ("_number") "_number",
-                      CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                      CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                      CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
-                      CAST("kept"."status" AS text) AS "status",
-                      CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
-                      CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
-                      CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
-                      max("kept"."_txid") OVER same_key AS _txid
-   FROM
-     (SELECT *
-      FROM
-        (SELECT collected._number,
-                staged.*
-         FROM "pg_temp"."collected" AS collected
-         JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
-         OFFSET 0) AS own
-      WHERE EXISTS
-          (SELECT
-           FROM reliability.contribution AS header
-           WHERE header.topology = E'one'
-             AND header.state = E'revenue'
-             AND header.txid = "own"."_txid"
-             AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "_number")
-   ORDER BY "_number",
-            "kept"."_status_by_1" DESC NULLS LAST,
-            "kept"."_txid" DESC,
-            "kept"."_status_tuple" DESC) AS folded ON folded._number = collected._number;
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped

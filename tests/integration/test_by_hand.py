@@ -8,7 +8,7 @@ import pytest
 
 from reliability import Append, Count, State, Sum, TransactionalState
 from reliability.core.errors import RepairNotPossible
-from reliability.states import attempt_table
+from reliability.states import attempt_table, kept_contributions
 from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
@@ -38,7 +38,7 @@ def is_exact(connection):
 
 
 def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(shop, connection):
-    """H8: it mended the row silently, and counted that as its own difference."""
+    """H4, H8: it mended the row silently, and counted that as its own difference."""
     expected = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
     assert expected.by_hand is None
     execute(connection, WRONG)
@@ -103,6 +103,39 @@ def test_what_a_rollback_subtracts_may_exceed_the_type_of_the_sum(connection):
     roll_back(connection, "shop", 1, "x")
     assert shop.ask("SELECT total, _txid FROM totals") == [(-9 * 10**18, 1)]
     assert is_exact(connection) == [True]
+
+
+@pytest.mark.parametrize("many", [1, 1_000])
+def test_a_rollback_finds_the_last_txid_of_a_key_however_old_it_is(connection, monkeypatch, many):
+    """H4: with many keys, it looks for the txids from the newest back."""
+    monkeypatch.setattr(kept_contributions, "MANY_KEYS", many)
+    values = {"n": Count(), "total": Sum("price", "bigint")}
+    totals = State("totals", key={"k": "bigint", "word": "text"}, values=values)
+    shop = Shop(connection, kinds=lambda _: [totals])
+    keys = [(1, "a"), (2, None), (None, "b"), (4, "c"), (5, None), (6, "d")]
+    came = {1: {*keys}, 2: {keys[1]}, 3: {keys[0]}, 5: {keys[2]}, 8: {keys[3]}, 9: {keys[4]}}
+    for txid in range(1, 11):
+        found = keys if txid == 10 else came.get(txid, {keys[5]})
+        shop.commit([{"k": k, "word": word, "price": txid} for k, word in found])
+    roll_back(connection, "shop", 9, "x")
+    last = [max(txid for txid in came if key in came[txid]) for key in keys[:5]]
+    asked = "SELECT _txid FROM totals ORDER BY coalesce(k, 3)"
+    assert shop.ask(asked) == [*((txid,) for txid in last), (7,)]
+    assert is_exact(connection) == [True]
+
+
+@pytest.mark.parametrize("many", [1, 1_000])
+def test_floats_that_cancel_out_are_not_changed_by_hand(connection, monkeypatch, many):
+    """H8: the digits of what is left say nothing of those that had been."""
+    monkeypatch.setattr(kept_contributions, "MANY_KEYS", many)
+    totals = State("totals", values={"total": Sum("price", "double precision")})
+    shop = Shop(connection, kinds=lambda _: [totals])
+    for price in (2e16, -1e16, 0.3, 0.4):
+        shop.commit([{"price": price}])
+    shop.correct(1, [{"price": 1e16}])  # it is added last now
+    assert shop.ask("SELECT total FROM totals") == [(0,)]
+    done = of(roll_back(connection, "shop", 3, "x").differences, "totals")
+    assert done.by_hand is None
 
 
 LOG = "public.log SET word = 'zz'"

@@ -29,9 +29,12 @@ from reliability.states.compose import (
 from reliability.states.headers import check_headers
 from reliability.states.kept_contributions import (
     COLLECTED,
+    LAST_TXIDS,
     Collected,
     collect,
     contributions_to_collected,
+    contributions_to_fold,
+    find_last_txids,
     kept,
 )
 from reliability.states.kinds.keyed import KeyedState
@@ -66,11 +69,15 @@ class StoredContributions(KeyedState):
         collected = self._collect(change, self._keys_that_differ())
         by_hand = None
         if not self.is_invertible:
-            by_hand = self._overwrite_by_hand(change, collected, self._keys_that_differ())
+            by_hand = self._find_by_hand(change, collected)
+            if by_hand is not None:
+                self._recompute(change, collected)
+                self._collect(change, self._keys_that_differ())
         change.one("move_contribution", **self.header(sealed.rows))
         self._remember(change, collected)
         if self.is_invertible:
-            self._write_rows(change, self._by_inverse(collected), collected)
+            self._compute(change, self._by_inverse(collected))
+            self._write(change, collected)
         else:
             self._recompute(change, collected)
         return Effect(by_hand, same_key=collected.same_key)
@@ -84,10 +91,17 @@ class StoredContributions(KeyedState):
             return self._subtract(change, later)
         keys = SQL("SELECT DISTINCT {} FROM {}").format(names(self.key), later)
         collected = self._collect(change, keys)
-        by_hand = self._overwrite_by_hand(change, collected, keys)
+        rows_after = self._folded(collected, self._earlier())
+        self._compute(change, rows_after)
+        by_hand = self._find_by_hand(change, collected, later)
+        if by_hand is not None:
+            change.run(SQL("DROP TABLE {}").format(_SWAPPED))
+            self._recompute(change, collected)
+            self._collect(change, keys)
+            self._compute(change, rows_after)
         self._remember(change, collected)
         change.run("drop_later_contributions")
-        self._recompute(change, collected)
+        self._write(change, collected)
         return Effect(by_hand, same_key=collected.same_key)
 
     def _subtract(self, change: Change, later: Composed) -> Effect:
@@ -101,8 +115,12 @@ class StoredContributions(KeyedState):
         )
         collected = self._collect(change, sums)
         self._remember(change, collected)
+        through, last = change.key.txid, change.one("last_contribution")["txid"] or 0
+        find_last_txids(change.tx, self, collected, through=through, txids=max(last - through, 1))
         change.run("drop_later_contributions")
-        self._write_rows(change, self._by_inverse_of_later(collected), collected)
+        self._compute(change, self._by_inverse_of_later(collected))
+        self._write(change, collected)
+        change.run(SQL("DROP TABLE {}").format(LAST_TXIDS))
         return Effect(same_key=collected.same_key)
 
     def rewrite_differing(self, change: Change) -> bool:
@@ -113,22 +131,31 @@ class StoredContributions(KeyedState):
         self._recompute(change, collected)
         return is_wrong
 
-    def _overwrite_by_hand(
-        self, change: Change, collected: Collected, keys: Composed
+    def _find_by_hand(
+        self, change: Change, collected: Collected, later: Composed | None = None
     ) -> ByHand | None:
-        """Recompute the collected rows if any of them differs from its contributions (H8).
+        """Compare the collected rows with their contributions; return None if none differs (H8).
 
-        Otherwise a change that recomputes rows would repair them silently, and count that as its
-        own effect.
+        Who then recomputes rows corrects the others first: otherwise it would repair them silently,
+        and count that as its own effect.
 
-        :param keys: the query that collects the keys
+        :param later: the contributions that are not folded into the computed rows, if others are
         """
         present = self.sql(
             "SELECT target.* FROM {collected} AS collected JOIN {target} AS target ON {same_key}",
             collected=COLLECTED,
             same_key=collected.same_key(self.key, "collected", "target"),
         )
-        contributions = contributions_to_collected(self, collected)
+        # a sum of floats is compared by what all of its parts are
+        if later is None or any(column.is_rounded for column in self.columns):
+            contributions = contributions_to_collected(self, collected)
+        else:
+            contributions = self.sql(
+                "SELECT {written}, _txid FROM {swapped} WHERE _rows > 0"
+                " UNION ALL SELECT {written}, _txid FROM {later}",
+                swapped=_SWAPPED,
+                later=later,
+            )
         statement = differing_rows(self, contributions, present)
         rows = change.tx.all(statement, most=MOST_EXAMPLES, **change.key)
         by_hand = ByHand(
@@ -137,11 +164,7 @@ class StoredContributions(KeyedState):
             different=rows[0]["different"],
             examples=tuple(row.describe() for row in examples(self, rows)),
         )
-        if not by_hand.examples:
-            return None
-        self._recompute(change, collected)
-        self._collect(change, keys)
-        return by_hand
+        return by_hand if by_hand.examples else None
 
     # --- the keys that a change reaches ----------------------------------------------------------
 
@@ -199,51 +222,56 @@ class StoredContributions(KeyedState):
 
         A row's txid is the greatest that it still contains.
         """
-        earlier = self.sql(
-            "(SELECT {key}, _txid, _attempt_id FROM {contribution} WHERE _txid <= %(txid)s)"
-        )
-        left = contributions_to_collected(self, collected, earlier)
         return self.sql(
-            "SELECT {collected_key}, {values}, remaining._txid FROM {collected} AS collected"
+            "SELECT {collected_key}, {values}, last._txid FROM {collected} AS collected"
             " LEFT JOIN {target} AS target ON {same_key}"
-            " LEFT JOIN (SELECT _number, max(_txid) AS _txid FROM ({left}) AS kept"
-            " GROUP BY _number) AS remaining"
-            " ON remaining._number = collected._number",
+            " LEFT JOIN {last_txids} AS last ON last._number = collected._number",
             collected_key=qualified("collected", self.key),
             values=aliased({c.name: _inverse(c, has_new=False) for c in self.columns}),
             collected=COLLECTED,
             same_key=collected.same_key(self.key, "collected", "target"),
-            left=left,
+            last_txids=LAST_TXIDS,
         )
 
     def _recompute(self, change: Change, collected: Collected) -> None:
-        """Recompute the rows of the collected keys from their kept contributions."""
+        """Write the rows of the collected keys as their kept contributions say."""
+        self._compute(change, self._folded(collected, self.contribution))
+        self._write(change, collected)
+
+    def _earlier(self) -> Composed:
+        """Read the staged rows that a rollback leaves."""
+        return self.sql("(SELECT * FROM {contribution} WHERE _txid <= %(txid)s)")
+
+    def _folded(self, collected: Collected, staged: Composable) -> Composed:
+        """Compute the rows from these contributions."""
         folded = fold_by_key(
             self.columns,
-            Identifier("_number"),
-            SQL("({}) AS kept").format(contributions_to_collected(self, collected)),
+            names(self.key),
+            SQL("({}) AS kept").format(contributions_to_fold(self, collected, staged)),
             staged="kept",
             also="max({staged._txid})",
         )
-        new_rows = self.sql(
+        return self.sql(
             "SELECT {collected_key}, {values}, folded._txid FROM {collected} AS collected"
-            " LEFT JOIN ({folded}) AS folded ON folded._number = collected._number",
+            " LEFT JOIN ({folded}) AS folded ON {same_key}",
             collected_key=qualified("collected", self.key),
             values=qualified("folded", self.value_names()),
             collected=COLLECTED,
             folded=folded,
+            same_key=collected.same_key_without_index(self.key, "collected", "folded"),
         )
-        self._write_rows(change, new_rows, collected)
 
-    def _write_rows(self, change: Change, new_rows: Composed, collected: Collected) -> None:
-        """Write the complete new rows of the collected keys, and forget these.
+    def _compute(self, change: Change, new_rows: Composed) -> None:
+        """Keep the complete new rows of the collected keys; NULL for a key without rows."""
+        statement = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}"
+        change.run(SQL(statement).format(_SWAPPED, new_rows))
+
+    def _write(self, change: Change, collected: Collected) -> None:
+        """Write the computed rows, and forget them and their keys.
 
         Keys without rows are deleted.
-
-        :param new_rows: the query that computes the rows
         """
         for statement in (
-            "CREATE TEMPORARY TABLE {swapped} ON COMMIT DROP AS {new_rows}",
             "DELETE FROM {target} AS target USING {swapped} AS swapped"
             " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
             "INSERT INTO {target} AS target ({written}, _txid)"
@@ -256,7 +284,6 @@ class StoredContributions(KeyedState):
                     statement,
                     swapped=_SWAPPED,
                     collected=COLLECTED,
-                    new_rows=new_rows,
                     same_key=collected.same_key(self.key, "target", "swapped"),
                     values=assigned(
                         {name: Identifier("excluded", name) for name in self.value_names()}
