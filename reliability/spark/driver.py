@@ -51,7 +51,7 @@ from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.frames.corrections import with_corrections, with_sources
-from reliability.spark.frames.jvm import is_gone, process_id
+from reliability.spark.frames.jvm import is_gone, process_id, stop_context
 from reliability.spark.frames.one_evaluation import is_lost_evaluation
 from reliability.spark.frames.set_aside_rows import mark_of, mark_staged, on_the_way
 from reliability.spark.frames.unaccounted import check_arrived
@@ -151,7 +151,7 @@ def own_session(grant: Grant) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        stop_context(spark)
 
 
 def process_with(

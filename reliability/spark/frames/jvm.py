@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -448,6 +449,17 @@ def is_gone(error: Exception) -> bool:
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
+def stop_context(spark: SparkSession) -> None:
+    """Stop the application at the end of this process; its JVM may be gone.
+
+    SparkSession.stop() waits up to 1.5 seconds for a thread of this process, which ends with it.
+    """
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError):
+        spark.sparkContext._jsc.stop()
 
 
 def process_id(spark: SparkSession) -> int:
