@@ -261,6 +261,13 @@ ROLLBACK = replace(
         "The recipe keeps no history: it rebuilds the table without these files."
     ),
     unit="rollbacks",
+    entries=(
+        Entry(RELIABILITY, "base_history"),
+        Entry(RELIABILITY, "base_history_max", "rollback_max", how="with a Max"),
+        Entry(RELIABILITY, "base_history_upsert", "rollback_upsert", how="with an Upsert"),
+        Entry(RELIABILITY, "base_history_latest", "rollback_latest", how="with a Latest"),
+        Entry(RECIPE, "base_history"),
+    ),
     generate=generate_rollback,
     has_cold=False,
 )

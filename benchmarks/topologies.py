@@ -9,6 +9,7 @@ from reliability import (
     Append,
     Count,
     FileSpout,
+    Latest,
     Max,
     MemorySpout,
     State,
@@ -20,6 +21,8 @@ from reliability import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from reliability.core.column import CombinerAggregator
 
 #: The columns of the generated rows, besides the id.
 VALUES = {
@@ -53,17 +56,21 @@ def feed_total(batch: DataFrame) -> dict[str, DataFrame]:
     return {"total": batch}
 
 
-def totals(name: str) -> Topology:
-    """Return a topology with a txid for each small file."""
+def totals(name: str, files: str = "", **more: CombinerAggregator) -> Topology:
+    """Return a topology with a txid for each small file.
+
+    :param files: their folder, by default that of its name
+    :param more: values beside the count and the sum
+    """
     return Topology(
         name,
-        spout=FileSpout(f"{name}/*.parquet"),
+        spout=FileSpout(f"{files or name}/*.parquet"),
         process=feed_totals,
         states=[
             State(
                 "totals",
                 key={"customer_id": "bigint"},
-                values={"n": Count(), "amount": Sum("amount", "numeric(14,2)")},
+                values={"n": Count(), "amount": Sum("amount", "numeric(14,2)"), **more},
             )
         ],
         max_spout_pending=1000,
@@ -142,6 +149,10 @@ orders = Topology(
 )
 txids = totals("txids")
 history = totals("history")
+BY = {"seen": "bigint"}
+history_max = totals("history_max", "history", more=Max("amount", "numeric(14,2)"))
+history_latest = totals("history_latest", "history", more=Latest("amount", by=BY))
+history_upsert = totals("history_upsert", "history", more=Upsert("amount", by=BY))
 small = replace(totals("small"), engine="submit")
 small_warm = replace(
     small,

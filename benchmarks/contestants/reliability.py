@@ -40,10 +40,14 @@ def txids_grouped(job: Job) -> Phases:
     return transact_small(job, topologies.txids, is_grouped=True)
 
 
-def base_history(job: Job) -> None:
-    """Commit the txids of the cases `replay` and `rollback`."""
-    base_empty(job)
-    transact_small(job, topologies.history, is_grouped=True)
+def history_of(topology: Topology) -> Callable[[Job], None]:
+    """Return an operation that commits the txids of the cases `replay` and `rollback`."""
+
+    def base(job: Job) -> None:
+        base_empty(job)
+        transact_small(job, topology, is_grouped=True)
+
+    return base
 
 
 def replay(job: Job) -> Phases | None:
@@ -60,11 +64,15 @@ def replay(job: Job) -> Phases | None:
     return None
 
 
-def rollback(job: Job) -> None:
-    """Take out the last tenth of the txids, as `reliability rollback` does."""
-    txids = int(job.sizes["txids"])
-    with ledger(job) as connection:
-        roll_back(connection, "history", txids - txids // 10, "a benchmark")
+def rollback_of(topology: Topology) -> Callable[[Job], None]:
+    """Return an operation that takes out the last tenth of the txids, as `reliability rollback`."""
+
+    def rollback(job: Job) -> None:
+        txids = int(job.sizes["txids"])
+        with ledger(job) as connection:
+            roll_back(connection, topology.name, txids - txids // 10, "a benchmark")
+
+    return rollback
 
 
 def transact(job: Job, topology: Topology, interval: Interval | None = None) -> Phases:
@@ -122,5 +130,13 @@ lineitem = one_txid(topologies.lineitem)
 orders = one_txid(topologies.orders)
 base_upsert = first_month(topologies.upsert)
 upsert = one_txid(topologies.upsert, month(2))
+base_history = history_of(topologies.history)
+base_history_max = history_of(topologies.history_max)
+base_history_latest = history_of(topologies.history_latest)
+base_history_upsert = history_of(topologies.history_upsert)
+rollback = rollback_of(topologies.history)
+rollback_max = rollback_of(topologies.history_max)
+rollback_latest = rollback_of(topologies.history_latest)
+rollback_upsert = rollback_of(topologies.history_upsert)
 base_upsert_without_history = first_month(topologies.upsert_without_history)
 upsert_without_history = one_txid(topologies.upsert_without_history, month(2))
