@@ -148,6 +148,10 @@ class StateTables(ABC):
             }
         )
 
+    def all_rows(self) -> Composed:
+        """Read all rows of the target, hidden columns too."""
+        return self.sql("SELECT * FROM {target}")
+
     # --- columns ---------------------------------------------------------------------------------
 
     def value_names(self) -> list[str]:

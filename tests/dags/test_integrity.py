@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from importlib.metadata import version
@@ -213,20 +211,6 @@ def test_a_dag_that_could_not_work_is_refused(airflow_home):
             max_active_runs=1,
             start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
         )
-
-
-def test_imports_are_fast(bag):
-    """Beyond Airflow and the provider, which the bag has imported, a DAG file costs little."""
-    code = [(path, compile(path.read_text(), path, "exec")) for path in FILES]
-    times = {}
-    for path, module in code:
-        started = time.process_time()
-        exec(module, {"__name__": path.stem})
-        times[path.name] = time.process_time() - started
-    assert max(times.values()) < 0.5, times
-    assert "pyspark" not in sys.modules or "spark" in str(
-        sys.modules.get("tests.support.fix_spark")
-    )
 
 
 def test_the_driver_gets_none_of_airflows_secrets(airflow_home):

@@ -7,10 +7,11 @@ import sys
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from reliability import FileSpout
+from reliability import FileSpout, Topology
 from reliability.core.spout import Interval
 from reliability.deployment.topologies import load_topology
 from tests.support.fix_postgres import ROOT, rows
@@ -29,16 +30,21 @@ DAY = Interval(datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, t
 
 def test_the_pages_have_what_these_tests_are_about():
     assert {page: [name for name, _ in blocks] for page, blocks in BLOCKS.items()} == {
-        README: ["spark_apps/shop_revenue.py", "dags/shop_revenue.py", "make_orders.py"],
+        README: [
+            "spark_apps/shop_revenue.py",
+            "dags/shop_revenue.py",
+            "make_orders.py",
+            "test_shop_revenue.py",
+        ],
         WRITE_A_PIPELINE: ["spark_apps/shop_revenue.py"],
     }
 
 
 @pytest.fixture
-def run_the_page(pipeline, tmp_path, monkeypatch):
-    """Run a page's own pipeline over the README's file, in a folder of its own."""
+def write_the_page(tmp_path, monkeypatch):
+    """Have a page's own pipeline as a module, and the README's file in a folder of its own."""
 
-    def run(page: str) -> None:
+    def write(page: str) -> Topology:
         module = ModuleType("spark_apps.shop_revenue")
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
@@ -46,7 +52,17 @@ def run_the_page(pipeline, tmp_path, monkeypatch):
         code = dict(BLOCKS[page])["spark_apps/shop_revenue.py"]
         exec(compile(code, page, "exec"), module.__dict__)
         exec(compile(dict(BLOCKS[README])["make_orders.py"], README, "exec"), {})
-        topology = load_topology(module.__name__, "shop_revenue")
+        return load_topology(module.__name__, "shop_revenue")
+
+    return write
+
+
+@pytest.fixture
+def run_the_page(write_the_page, pipeline):
+    """Run a page's own pipeline."""
+
+    def run(page: str) -> None:
+        topology = write_the_page(page)
         assert isinstance(topology.spout, FileSpout)
         running = pipeline(topology)
         assert running.emit(DAY) == [1]
@@ -74,6 +90,15 @@ def test_the_pipeline_of_write_a_pipeline_runs(run_the_page, connection):
     assert rows(connection, "SELECT day, revenue FROM revenue_by_day") == [
         (NEW_YEAR, Decimal("3.30"))
     ]
+
+
+def test_the_readmes_test_passes(write_the_page, kit):
+    write_the_page(README)
+    test: dict[str, Any] = {}
+    exec(compile(dict(BLOCKS[README])["test_shop_revenue.py"], README, "exec"), test)
+    function = test["test_each_order_counts_once"]
+    assert [mark.name for mark in function.pytestmark] == ["faultpoints"]
+    function(kit)
 
 
 def test_the_readmes_dag_is_valid_python():

@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reliability.testing.pipeline import Pipeline
+
 
 @pytest.fixture(scope="session")
 def spark(environment) -> Iterator[SparkSession]:
@@ -18,6 +20,18 @@ def spark(environment) -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def kit(environment, spark) -> Iterator[Pipeline]:
+    """The fixture `pipeline` of the plugin for users, with this run's server and Spark."""
+    from reliability.testing.pipeline import Pipeline
+    from reliability.testing.server import TestServer
+
+    server = TestServer("service=admin dbname=postgres")
+    with Pipeline(server, spark).anew() as own:
+        yield own
+    server.close()
 
 
 def local_session() -> SparkSession:

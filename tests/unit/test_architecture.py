@@ -82,8 +82,13 @@ ALLOWED = {
     },
     "reliability/testing": {
         "reliability.core",
+        "reliability.deployment",
+        "reliability.ledger",
+        "reliability.spark",
+        "reliability.states",
         "reliability.testing",
-        "reliability.transaction.emit",
+        "reliability.transaction",
+        *("psycopg2", "pytest"),
     },
     "reliability/cli": {
         "reliability.cli",

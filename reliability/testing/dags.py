@@ -1,0 +1,148 @@
+"""Check a folder of DAG files as Airflow will meet them: imports, times, tables, connections."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from reliability.core.definitions import Topology
+
+HEAVY = ("numpy", "pandas", "pyarrow", "pyspark")
+#: Imports each file as a DAG processor does: in a process that has imported Airflow before.
+_IMPORT = """
+import json, os, runpy, sys, time
+import airflow.sdk, reliability_airflow.dag_factory
+before, heavy = {*sys.modules}, sys.argv[1].split()
+for path in sys.argv[2:]:
+    sys.stdout.flush()
+    if os.fork():
+        os.wait()
+        continue
+    error, started = "", time.process_time()
+    try:
+        runpy.run_path(path)
+    except BaseException as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    seconds = time.process_time() - started
+    found = sorted({*sys.modules} - before)
+    print(json.dumps(["imported", path, seconds, [n for n in found if n in heavy], error]))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+class DagsBroken(AssertionError):
+    """DAG files would fail, or be slow, in Airflow.
+
+    :ivar broken: what is wrong, a sentence each
+    """
+
+    def __init__(self, folder: Path, broken: Sequence[str]) -> None:
+        self.broken = tuple(broken)
+        lines = "".join(f"\n- {sentence}" for sentence in self.broken)
+        super().__init__(f"the DAG files in {folder} have faults:{lines}")
+
+
+def check_dags(
+    folder: str | Path, *, most_seconds: float = 0.5, connections: bool = True
+) -> list[str]:
+    """Check the DAG files of a folder; return the ids of their DAGs.
+
+    - each file imports without an error, within `most_seconds` beyond Airflow and this package, and
+      imports neither pyspark nor another heavy library
+    - no two DAGs write a table by different topologies, or have different topologies of one name
+    - the connections that tasks name are there
+
+    Airflow has to be set up, as for any test of DAGs: AIRFLOW_HOME and a migrated database.
+
+    :param connections: look the connections up; leave it out where the test has none
+    :raises DagsBroken: something is wrong; the error has every sentence that was found
+    """
+    folder = Path(folder)
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:  # Airflow 3.0
+        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
+
+    bag = DagBag(str(folder))
+    broken = [
+        f"{Path(file).name} cannot be imported: {error.strip().splitlines()[-1]}"
+        for file, error in bag.import_errors.items()
+    ]
+    files = sorted({Path(dag.fileloc) for dag in bag.dags.values()})
+    broken += _slow_imports(files, most_seconds) if files else []
+    broken += _clashes(bag.dags.values())
+    if connections:
+        broken += _missing_connections(bag.dags.values())
+    if not (bag.dags or broken):
+        broken.append("there is no DAG")
+    if broken:
+        raise DagsBroken(folder, broken)
+    return sorted(bag.dags)
+
+
+def _slow_imports(files: Sequence[Path], most_seconds: float) -> Iterator[str]:
+    command = [sys.executable, "-c", _IMPORT, " ".join(HEAVY), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        if not line.startswith('["imported"'):  # what a file prints
+            continue
+        _, path, seconds, heavy, error = json.loads(line)
+        name = Path(path).name
+        if error:
+            yield f"{name} cannot be imported by itself: {error}"
+        if heavy:
+            yield f"{name} imports {', '.join(heavy)}: import them where they are used"
+        if seconds > most_seconds:
+            yield f"{name} takes {seconds:.1f} s to import, more than {most_seconds:g} s"
+
+
+def _topologies(dags: Any) -> Iterator[Topology]:
+    for dag in dags:
+        found: dict[str, Topology] = {}
+        for task in dag.tasks:
+            topology = getattr(task, "topology", None)
+            if isinstance(topology, Topology):
+                found[topology.name] = topology
+        yield from found.values()
+
+
+def _clashes(dags: Any) -> Iterator[str]:
+    by_name: dict[str, set[str]] = defaultdict(set)
+    writers: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for topology in _topologies(dags):
+        by_name[topology.name].add(topology.module)
+        for state in topology.states:
+            writers[state.database, ".".join(state.target)].add(topology.name)
+    for name, modules in by_name.items():
+        if len(modules) > 1:
+            yield f"topology {name} is defined in {' and in '.join(sorted(modules))}"
+    for (_, table), names in writers.items():
+        if len(names) > 1:
+            yield f"table {table} is written by {' and '.join(sorted(names))}"
+
+
+def _missing_connections(dags: Any) -> Iterator[str]:
+    from reliability.deployment.airflow_connections import find_connection
+
+    asking: dict[str, set[str]] = defaultdict(set)
+    for dag in dags:
+        for task in dag.tasks:
+            ids = [getattr(task, name, None) for name in ("conn_id", "ledger_conn_id")]
+            ids += [*(getattr(task, "database_conn_ids", None) or {}).values()]
+            for conn_id in filter(None, ids):
+                asking[conn_id].add(dag.dag_id)
+    for conn_id, dag_ids in sorted(asking.items()):
+        try:
+            find_connection(conn_id)
+        except Exception as error:  # a secrets backend may raise anything
+            dags_named = ", ".join(sorted(dag_ids))
+            yield (
+                f"connection {conn_id}, which {dags_named} needs, is not there or cannot be read:"
+                f" {type(error).__name__}"
+            )

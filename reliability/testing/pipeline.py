@@ -1,0 +1,230 @@
+"""Topologies in a ledger of a test's own: run without Airflow, with real Spark and real Postgres.
+
+A run does what a DAG's run does, one txid after the other. Where one of its processes dies, it is
+tried again as Airflow tries a task again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.sql import SQL, Identifier
+
+from reliability.core.column import is_hidden
+from reliability.core.definitions import Topology
+from reliability.core.errors import InvalidDefinition, ReliabilityError
+from reliability.core.periods import UTC
+from reliability.core.progress import TxidProgress
+from reliability.core.request import TaskTry
+from reliability.core.spout import Interval
+from reliability.deployment.address import address_of
+from reliability.ledger.connection import LedgerConnection
+from reliability.spark.run_here import check_interval, in_session
+from reliability.states.kinds import stored_state
+from reliability.testing.faults import Death, Fault, Faults
+from reliability.testing.server import TestServer
+from reliability.transaction.emit.emission import emit
+from reliability.transaction.emit.requests import Run, TaskContact, contact, settle
+from reliability.transaction.own_run import PollingExecutor
+from reliability.transaction.process.begin import TransactionTask
+from reliability.transaction.replay import ReplayRequest, ReplayRun
+from reliability.transaction.run import run_transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK = "test"
+MOST_TRIES = 3
+MOST_BATCHES = 1_000
+WAIT_SECONDS = 60.0
+#: Floats are compared by so many digits: the last ones depend on the order of addition.
+DIGITS = 9
+
+Tables = Mapping[str, Counter[str]]
+"""State -> its rows as people read them, without hidden columns, each as a text."""
+
+
+@dataclass
+class _TestRun:
+    """A run of a topology's DAG.
+
+    :param clears: how often it was cleared
+    """
+
+    topology: Topology
+    interval: Interval | None
+    run: Run
+    clears: int = 0
+
+
+@dataclass
+class Pipeline:
+    """A ledger of a test's own, and the topologies that have run in it.
+
+    :ivar faults: what happens to the runs of this ledger
+    """
+
+    server: TestServer
+    spark: SparkSession
+    faults: Faults = field(default_factory=Faults)
+    _topologies: dict[str, Topology] = field(default_factory=dict)
+    _runs: list[_TestRun] = field(default_factory=list)
+
+    @contextmanager
+    def anew(self, fault: Fault | None = None) -> Iterator[Pipeline]:
+        """Lend another one, with an empty ledger, to whose runs this happens."""
+        variable = "RELIABILITY_DSN"
+        with ExitStack() as stack:
+            dsn = stack.enter_context(self.server.ledger())
+            before = os.environ.get(variable)
+            os.environ[variable] = dsn
+            stack.callback(_set, variable, before)
+            yield Pipeline(self.server, self.spark, Faults(fault))
+
+    # --- what a test does ------------------------------------------------------------------------
+
+    def run(self, topology: Topology, *, interval: str | Interval | None = None) -> list[int]:
+        """Emit, process and commit as a new run of the topology's DAG; return the run's txids.
+
+        :param interval: such as `2026-01` or `2026-01-02`; None for a spout without intervals
+        :raises InvalidDefinition: the interval does not fit; or a state is in another database
+        :raises ReliabilityError: what the run fails with
+        """
+        if isinstance(interval, str):
+            interval = Interval.parse(interval, topology.spout.time_zone or UTC)
+        check_interval(topology, interval)
+        if topology.databases:
+            raise InvalidDefinition(
+                f"topology {topology.name} has states in other databases",
+                remedy="test it with a copy that has them all in the ledger's.",
+            )
+        self._topologies[topology.name] = topology
+        self._make_schemas(topology)
+        run = _TestRun(topology, interval, Run(dag_id=TASK, run_id=f"run {len(self._runs) + 1}"))
+        self._runs.append(run)
+        return self._do(run)
+
+    def clear(self) -> None:
+        """Do all runs again, as after a clear: what has committed is replayed.
+
+        :raises ReliabilityError: what a run fails with
+        """
+        for run in self._runs:
+            run.clears += 1
+            self._do(run)
+
+    def _do(self, run: _TestRun) -> list[int]:
+        for number in range(MOST_TRIES):
+            had_fired = self.faults.has_fired
+            try:
+                with self.faults.armed():
+                    return self._try(run, number)
+            except (Death, ReliabilityError):
+                if self.faults.has_fired == had_fired:
+                    raise
+        raise AssertionError("a fault fires once")
+
+    def _make_schemas(self, topology: Topology) -> None:
+        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+            for schema in {state.target[0] for state in topology.states}:
+                connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
+
+    def _try(self, own: _TestRun, number: int) -> list[int]:
+        topology, run = own.topology, own.run
+        this_try = TaskTry(
+            max_tries=MOST_TRIES + own.clears,
+            try_id=f"{own.clears} {number}",
+            clear_number=own.clears,
+            is_first=number == 0,
+        )
+        who = TaskContact(run=run, task=TASK, this_try=this_try)
+        run_step = in_session(self.spark, topology)
+        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+            txids = emit(connection, topology, own.interval, who, max_batches=MOST_BATCHES)
+            for txid in txids:
+                task = TransactionTask(
+                    topology=topology,
+                    txid=txid,
+                    request_id=contact(connection, topology.name, txid, who).request_id,
+                    work=topology.work(TASK),
+                )
+                executor = PollingExecutor(
+                    connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
+                )
+                run_transaction(connection, task, executor)
+            settle(connection, topology.name, run, txids)
+        return txids
+
+    def rows(self, state: str) -> list[dict[str, Any]]:
+        """Return the rows of a state's table, without hidden columns, in no order."""
+        [(topology, found)] = [
+            (topology, one)
+            for topology in self._topologies.values()
+            for one in topology.states
+            if one.name == state
+        ]
+        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+            rows = connection.all(stored_state(topology.name, found).all_rows())
+        return [{n: v for n, v in row.items() if not is_hidden(n)} for row in rows]
+
+    def tables(self) -> Tables:
+        """Return the rows of all states, to be compared."""
+        states = [s.name for topology in self._topologies.values() for s in topology.states]
+        return {state: _comparable(self.rows(state)) for state in states}
+
+    def replay(self) -> None:
+        """Replay all that has committed.
+
+        :raises ReliabilityError: what a replay fails with
+        """
+        for topology in self._topologies.values():
+            with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+                last = connection.one("topology_position", topology=topology.name)["next_txid"]
+                request = ReplayRequest(topology=topology, txids=range(1, last), by=TASK)
+                ReplayRun(connection, request, in_session(self.spark, topology)).run()
+
+    def assert_replay_changes_nothing(self) -> None:
+        """Replay all that has committed, and compare the tables.
+
+        :raises AssertionError: a row differs: the same data became something else
+        """
+        before = self.tables()
+        self.replay()
+        assert_equal(before, self.tables(), "after a replay")
+
+
+def assert_equal(expected: Tables, found: Tables, when: str) -> None:
+    """Raise AssertionError if a table has other rows, with one of them."""
+    for state, rows in expected.items():
+        missing, surplus = rows - found[state], found[state] - rows
+        told = [f"lacks {row}" for row in [*missing][:1]] + [f"has {row}" for row in [*surplus][:1]]
+        assert not told, (
+            f"{when}, state {state} {' and '.join(told)}"
+            f" ({missing.total()} rows are missing, {surplus.total()} are surplus)"
+        )
+
+
+def _comparable(rows: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    def text_of(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name}={_rounded(value)}" for name, value in row.items())
+
+    return Counter(map(text_of, rows))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float) and isfinite(value):
+        return float(f"{value:.{DIGITS}g}")
+    return value
+
+
+def _set(variable: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value

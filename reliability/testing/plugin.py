@@ -1,0 +1,81 @@
+"""The pytest plugin: the fixture `pipeline`, and the marker `faultpoints`.
+
+It is found by its entry point, and imports nothing until a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reliability.testing.pipeline import Pipeline
+    from reliability.testing.server import TestServer
+
+MARKER = "faultpoints"
+_FIXTURE = "pipeline"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}: run the test with the fixture `{_FIXTURE}` once more for each fault that its"
+        " runs can meet, and compare the tables with those of the first time",
+    )
+
+
+@pytest.fixture(scope="session")
+def reliability_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """Lend the Postgres of the test run."""
+    from reliability.testing.server import test_server
+
+    try:
+        with test_server(tmp_path_factory.mktemp("postgres")) as server:
+            yield server
+    except LookupError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def reliability_spark() -> Iterator[SparkSession]:
+    """Lend a local Spark with the settings of a driver; override it to use another one."""
+    from reliability.spark.session import pin_zone, session_builder
+
+    pin_zone()
+    session = (
+        session_builder("reliability tests")
+        .master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def pipeline(reliability_server: TestServer, reliability_spark: SparkSession) -> Iterator[Pipeline]:
+    """Lend an empty ledger, in which topologies run without Airflow."""
+    from reliability.testing.pipeline import Pipeline
+
+    with Pipeline(reliability_server, reliability_spark).anew() as own:
+        yield own
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Call a test with the marker once for each fault, each time with a new ledger."""
+    if pyfuncitem.get_closest_marker(MARKER) is None:
+        return None
+    from reliability.testing.exactly_once import try_faults
+
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    if _FIXTURE not in arguments:
+        pytest.fail(f"a test with @pytest.mark.{MARKER} needs the fixture `{_FIXTURE}`", False)
+    try_faults(arguments[_FIXTURE], lambda own: pyfuncitem.obj(**{**arguments, _FIXTURE: own}))
+    return True

@@ -1,0 +1,82 @@
+"""What people check their DAG files with; the project's own pass it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from reliability.testing import DagsBroken, check_dags
+
+ROOT = Path(__file__).resolve().parents[2]
+DAG = """
+    from datetime import datetime, timezone
+    {imports}
+    from reliability import Count, MemorySpout, State, Topology
+    from reliability_airflow import topology_dag
+
+    def process(batch):
+        return {{"orders": batch}}
+
+    topology = Topology(
+        "{name}",
+        spout=MemorySpout({{"word": "string"}}, [["a"]], take=1),
+        process=process,
+        states=[State("orders", values={{"n": Count()}})],
+        module="{module}",
+    )
+    dag = topology_dag(
+        topology, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        conn_id="{conn_id}",
+    )
+"""
+
+
+@pytest.fixture
+def write(airflow_home, tmp_path, monkeypatch):
+    """Write a DAG file with a topology."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write(name, *, imports="", conn_id="spark_default", file=""):
+        module = file or f"own_{name}"
+        text = DAG.format(name=name, imports=imports, conn_id=conn_id, module=module)
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(text))
+        return tmp_path
+
+    return write
+
+
+def test_the_projects_own_dags_pass(airflow_home):
+    assert "cdnow_revenue" in check_dags(ROOT / "dags", connections=False)
+
+
+def test_each_thing_that_is_wrong_is_told(write):
+    folder = write("one", imports="import pandas", conn_id="no_such_spark")
+    write("two")
+    (folder / "broken.py").write_text("from airflow.sdk import DAG\nimport no_such_module\n")
+    with pytest.raises(DagsBroken) as caught:
+        check_dags(folder, most_seconds=60)
+    told = "\n".join(caught.value.broken)
+    for sentence in (
+        "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
+        "own_one.py imports numpy, pandas",
+        "table public.orders is written by one and two",
+        "connection no_such_spark, which one needs, is not there or cannot be read",
+    ):
+        assert sentence in told, told
+    assert "own_two.py" not in told
+
+
+def test_a_file_that_takes_long_is_told(write):
+    folder = write("slow", imports="sum(range(10**8))")
+    with pytest.raises(
+        DagsBroken, match=r"own_slow\.py takes \d+\.\d s to import, more than 0.5 s"
+    ):
+        check_dags(folder, connections=False)
+
+
+def test_a_folder_without_dags_is_not_right(airflow_home, tmp_path):
+    with pytest.raises(DagsBroken, match="there is no DAG"):
+        check_dags(tmp_path)

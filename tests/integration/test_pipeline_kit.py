@@ -1,0 +1,144 @@
+"""The kit with which people show that their own pipelines are exactly-once."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from reliability import Count, MemorySpout, State, Sum, Topology
+from reliability.core.errors import InvalidDefinition, ProcessFunctionFailed
+from reliability.testing import assert_exactly_once
+from reliability.testing.exactly_once import try_faults
+from reliability.testing.faults import Fault, FaultKind
+from reliability.testing.server import TEST_DSN
+
+WORDS = ["cat", "dog", "cat"]
+
+
+def words(process, *, batches=1, **values):
+    """A topology that counts words, one batch of all of them, or more."""
+    return Topology(
+        "words",
+        spout=MemorySpout({"word": "string"}, [WORDS * batches], take=len(WORDS)),
+        process=process,
+        states=[State("words", key={"word": "text"}, values={"n": Count(), **values})],
+    )
+
+
+def as_they_are(batch):
+    return {"words": batch}
+
+
+def with_a_weight(batch):
+    """What a random number makes of a row, nobody can tell again."""
+    weight = random.randrange(10**6)
+    return {"words": batch.selectExpr("word", f"{weight} AS weight")}
+
+
+def test_a_run_leaves_rows_and_a_replay_changes_nothing(kit):
+    assert kit.run(words(as_they_are, batches=2)) == [1, 2]
+    rows = sorted((row["word"], row["n"]) for row in kit.rows("words"))
+    assert rows == [("cat", 4), ("dog", 2)]
+    kit.assert_replay_changes_nothing()
+
+
+@pytest.mark.slow
+def test_whatever_dies_the_tables_are_those_of_a_clean_run(kit):
+    """G1, G8: at each change of the ledger, before it and after it."""
+    tried = assert_exactly_once(kit, words(as_they_are))
+    assert len(set(tried)) == len(tried) > 20
+    for what in (
+        "the process dies before complete_emission",
+        "the answer is lost after claim_step",
+        "the process dies before end_seal",
+        "a rollback of all txids and a clear of all runs",
+    ):
+        assert what in tried
+
+
+OWN = """
+    import random
+    import pytest
+    from reliability import Count, MemorySpout, State, Sum, Topology
+
+    def words(process, **values):
+        return Topology(
+            "words",
+            spout=MemorySpout({"word": "string"}, [["cat", "dog", "cat"]], take=3),
+            process=process,
+            states=[State("words", key={"word": "text"}, values={"n": Count(), **values})],
+        )
+
+    def as_they_are(batch):
+        return {"words": batch}
+
+    def with_a_weight(batch):
+        return {"words": batch.selectExpr("word", f"{random.randrange(10**6)} AS weight")}
+
+    @pytest.mark.faultpoints
+    def test_right(pipeline):
+        print("called")
+        pipeline.run(words(as_they_are))
+        assert len(pipeline.rows("words")) == 2
+
+    @pytest.mark.faultpoints
+    def test_wrong(pipeline):
+        pipeline.run(words(with_a_weight, weight=Sum("weight", "bigint")))
+
+    @pytest.mark.faultpoints
+    def test_without_the_fixture():
+        pass
+"""
+
+
+def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_path):
+    """In a pytest of its own, which finds the plugin as people's does."""
+    (tmp_path / "test_own.py").write_text(textwrap.dedent(OWN))
+    variables = {**os.environ, TEST_DSN: "service=admin dbname=postgres"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("called\n") > 20
+    assert "state words lacks word=" in done.stdout
+    assert "needs the fixture `pipeline`" in done.stdout
+
+
+def test_a_process_function_that_cannot_be_repeated_is_found(kit):
+    topology = words(with_a_weight, weight=Sum("weight", "bigint"))
+    with pytest.raises(AssertionError, match=r"state words lacks word=.*rows are missing"):
+        try_faults(kit, lambda own: own.run(topology))
+    kit.run(topology)
+    with pytest.raises(AssertionError, match="after a replay, state words lacks"):
+        kit.assert_replay_changes_nothing()
+
+
+def test_a_fault_that_does_not_come_is_no_proof(kit):
+    never = Fault(FaultKind.DIES, "no_such_change", 1)
+    with kit.anew(never) as own:
+        own.run(words(as_they_are))
+        assert not own.faults.has_fired
+    assert str(never) == "the process dies before no_such_change"
+
+
+def test_what_a_run_fails_with_is_told(kit):
+    def fails(batch):
+        raise ValueError("no such column")
+
+    with pytest.raises(ProcessFunctionFailed, match="no such column"):
+        kit.run(words(fails))
+
+
+def test_what_cannot_be_tried_is_refused(kit):
+    with pytest.raises(InvalidDefinition, match="leave it out"):
+        kit.run(words(as_they_are), interval="2026-01")
