@@ -35,12 +35,10 @@ class Collected:
 
     :param patterns: which of their columns are NULL together
     :param are_many: the headers of their contributions are read at once, not one by one
-    :param are_most: they are a large part of the target's keys
     """
 
     patterns: Sequence[Pattern]
     are_many: bool
-    are_most: bool
 
     def same_key(self, key: Iterable[str], one: str, other: str) -> Composed:
         """Compare the keys of two rows, one of which has a collected key."""
@@ -96,10 +94,13 @@ def _counts_among_all(tables: StateTables, row: str) -> Composed:
     )
 
 
-_HOW_MANY = (
-    "SELECT keys >= %(many)s AND (SELECT count(*) <= %(headers)s FROM (SELECT FROM"
-    " reliability.contribution AS header WHERE {header} LIMIT %(headers)s + 1) AS h) AS are_many,"
-    " keys >= %(many)s AND (SELECT count(*) FROM (SELECT FROM {target} LIMIT %(few)s * keys) AS t)"
+_ARE_MANY = (
+    "SELECT count(*) >= %(keys)s AND (SELECT count(*) <= %(headers)s FROM (SELECT FROM"
+    " reliability.contribution AS header WHERE {header} LIMIT %(headers)s + 1) AS h)"
+    " AS are_many FROM (SELECT FROM {collected} LIMIT %(keys)s) AS k"
+)
+_ARE_MOST = (
+    "SELECT (SELECT count(*) FROM (SELECT FROM {target} LIMIT %(few)s * keys) AS t)"
     " < %(few)s * keys AS are_most FROM (SELECT count(*) AS keys FROM {collected}) AS k"
 )
 
@@ -127,9 +128,9 @@ def collect(
         SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in tables.key
     )
     patterns = tx.all(SQL("SELECT DISTINCT {} FROM {}").format(is_null, COLLECTED))
-    limits = {"many": MANY_KEYS, "headers": MOST_HEADERS, "few": FEW_OTHERS}
-    found = tx.one(tables.sql(_HOW_MANY, collected=COLLECTED), **limits)
-    return Collected([*patterns] or [dict.fromkeys(tables.key, False)], **found)
+    limits = {"keys": MANY_KEYS, "headers": MOST_HEADERS}
+    are_many = tx.one(tables.sql(_ARE_MANY, collected=COLLECTED), **limits)["are_many"]
+    return Collected([*patterns] or [dict.fromkeys(tables.key, False)], are_many)
 
 
 def find_last_txids(
@@ -181,13 +182,15 @@ def _collect_open(tx: DatabaseTransaction, tables: StateTables) -> int:
 
 
 def contributions_to_fold(
-    tables: StateTables, collected: Collected, staged: Composable
+    tx: DatabaseTransaction, tables: StateTables, collected: Collected, staged: Composable
 ) -> Composed:
     """Read the contributions to the collected keys; all of them, if those are most keys.
 
     :param staged: the staged rows that are read
     """
-    if not collected.are_most:
+    most = tables.sql(_ARE_MOST, collected=COLLECTED)
+    # all headers have to fit into memory: of more, `_counts_among_all` would leave some out
+    if not (collected.are_many and tx.one(most, few=FEW_OTHERS)["are_most"]):
         return contributions_to_collected(tables, collected, staged)
     return SQL("SELECT own.* FROM {} AS own WHERE {}").format(
         staged, _counts_among_all(tables, "own")

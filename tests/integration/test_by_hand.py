@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reliability import Append, Count, State, Sum, TransactionalState
+from reliability import Append, Count, Max, State, Sum, TransactionalState
 from reliability.core.errors import RepairNotPossible
 from reliability.states import attempt_table, kept_contributions
 from reliability.states.kinds.append import StoredRows
@@ -122,6 +122,23 @@ def test_a_rollback_finds_the_last_txid_of_a_key_however_old_it_is(connection, m
     asked = "SELECT _txid FROM totals ORDER BY coalesce(k, 3)"
     assert shop.ask(asked) == [*((txid,) for txid in last), (7,)]
     assert is_exact(connection) == [True]
+
+
+def test_a_rollback_with_more_headers_than_are_read_at_once_folds_all_that_is_left(
+    connection, monkeypatch
+):
+    """H4: it folded every key by the first headers alone, where it touched most keys."""
+    monkeypatch.setattr(kept_contributions, "MANY_KEYS", 1)
+    monkeypatch.setattr(kept_contributions, "MOST_HEADERS", 2)
+    most = State("most", key={"k": "bigint"}, values={"n": Count(), "most": Max("price", "bigint")})
+    shop = Shop(connection, kinds=lambda _: [most])
+    for price in range(1, 7):
+        shop.commit([{"k": 1, "price": price}, {"k": 2, "price": -price}])
+    roll_back(connection, "shop", 5, "x")
+    assert shop.ask("SELECT k, n, most, _txid FROM most ORDER BY k") == [
+        (1, 5, 5, 5),
+        (2, 5, -1, 5),
+    ]
 
 
 @pytest.mark.parametrize("many", [1, 1_000])

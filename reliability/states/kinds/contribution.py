@@ -91,7 +91,7 @@ class StoredContributions(KeyedState):
             return self._subtract(change, later)
         keys = SQL("SELECT DISTINCT {} FROM {}").format(names(self.key), later)
         collected = self._collect(change, keys)
-        rows_after = self._folded(collected, self._earlier())
+        rows_after = self._folded(change, collected, self._earlier())
         self._compute(change, rows_after)
         by_hand = self._find_by_hand(change, collected, later)
         if by_hand is not None:
@@ -235,19 +235,19 @@ class StoredContributions(KeyedState):
 
     def _recompute(self, change: Change, collected: Collected) -> None:
         """Write the rows of the collected keys as their kept contributions say."""
-        self._compute(change, self._folded(collected, self.contribution))
+        self._compute(change, self._folded(change, collected, self.contribution))
         self._write(change, collected)
 
     def _earlier(self) -> Composed:
         """Read the staged rows that a rollback leaves."""
         return self.sql("(SELECT * FROM {contribution} WHERE _txid <= %(txid)s)")
 
-    def _folded(self, collected: Collected, staged: Composable) -> Composed:
+    def _folded(self, change: Change, collected: Collected, staged: Composable) -> Composed:
         """Compute the rows from these contributions."""
         folded = fold_by_key(
             self.columns,
             names(self.key),
-            SQL("({}) AS kept").format(contributions_to_fold(self, collected, staged)),
+            SQL("({}) AS kept").format(contributions_to_fold(change.tx, self, collected, staged)),
             staged="kept",
             also="max({staged._txid})",
         )
