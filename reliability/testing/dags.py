@@ -103,13 +103,11 @@ def _slow_imports(files: Sequence[Path], most_seconds: float) -> Iterator[str]:
 
 
 def _topologies(dags: Any) -> Iterator[Topology]:
+    """Yield the topology of each task that has one."""
     for dag in dags:
-        found: dict[str, Topology] = {}
         for task in dag.tasks:
-            topology = getattr(task, "topology", None)
-            if isinstance(topology, Topology):
-                found[topology.name] = topology
-        yield from found.values()
+            if isinstance(topology := getattr(task, "topology", None), Topology):
+                yield topology
 
 
 def _clashes(dags: Any) -> Iterator[str]:

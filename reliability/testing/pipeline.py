@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from psycopg2.sql import SQL, Identifier
 
@@ -79,12 +80,7 @@ class Pipeline:
     @contextmanager
     def anew(self, fault: Fault | None = None) -> Iterator[Pipeline]:
         """Lend another one, with an empty ledger, to whose runs this happens."""
-        variable = "RELIABILITY_DSN"
-        with ExitStack() as stack:
-            dsn = stack.enter_context(self.server.ledger())
-            before = os.environ.get(variable)
-            os.environ[variable] = dsn
-            stack.callback(_set, variable, before)
+        with self.server.ledger() as dsn, patch.dict(os.environ, RELIABILITY_DSN=dsn):
             yield Pipeline(self.server, self.spark, Faults(fault))
 
     # --- what a test does ------------------------------------------------------------------------
@@ -221,10 +217,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float) and isfinite(value):
         return float(f"{value:.{DIGITS}g}")
     return value
-
-
-def _set(variable: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(variable, None)
-    else:
-        os.environ[variable] = value

@@ -62,23 +62,9 @@ def test_whatever_dies_the_tables_are_those_of_a_clean_run(kit):
 
 
 OWN = """
-    import random
     import pytest
-    from reliability import Count, MemorySpout, State, Sum, Topology
-
-    def words(process, **values):
-        return Topology(
-            "words",
-            spout=MemorySpout({"word": "string"}, [["cat", "dog", "cat"]], take=3),
-            process=process,
-            states=[State("words", key={"word": "text"}, values={"n": Count(), **values})],
-        )
-
-    def as_they_are(batch):
-        return {"words": batch}
-
-    def with_a_weight(batch):
-        return {"words": batch.selectExpr("word", f"{random.randrange(10**6)} AS weight")}
+    from reliability import Sum
+    from tests.integration.test_pipeline_kit import as_they_are, with_a_weight, words
 
     @pytest.mark.faultpoints
     def test_right(pipeline):
