@@ -195,6 +195,7 @@ class Environment:
             **self.credentials.env(),
             **self.spark.env(self.profile),
             "RELIABILITY_DSN": "service=reliability",
+            "RELIABILITY_TEST_DSN": "service=admin",  # tests of pipelines make databases
             "RELIABILITY_HOME": str(self.root),
             "RELIABILITY_ENGINE_FOLDER": str(self.engine.folder),
             **({"RELIABILITY_ENGINE": "warm"} if self.engine.is_alive() else {}),
