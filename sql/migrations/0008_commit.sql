@@ -81,9 +81,11 @@ CREATE INDEX difference_by_txid ON reliability.difference (topology, txid);
 -- All that decides what commits next in a topology, in one place: the coordinator, a commit, a
 -- sweep and the poller read the same. `processed` are the PROCESSED attempts, in the order of their
 -- txids; a dry run's never commits. `is_gathering` says whether the checkpoint interval since the
--- last first commit has not passed.
-CREATE VIEW reliability.commit_position AS
-SELECT p.topology, jsonb_build_object(
+-- last first commit has not passed. Who only asks whether one txid may commit now reads no
+-- txid beyond curr_txid: those come after it, and cannot decide.
+CREATE FUNCTION reliability.commit_position(p_topology text, p_reads_all boolean)
+RETURNS SETOF jsonb LANGUAGE sql STABLE AS $$
+SELECT jsonb_build_object(
        'topology', p.topology,
        'curr_txid', p.curr_txid,
        'commit_number', p.commit_number,
@@ -107,10 +109,12 @@ SELECT p.topology, jsonb_build_object(
              FROM reliability.attempt a
              JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
             WHERE a.topology = p.topology AND a.status = 'PROCESSED'
+              AND (p_reads_all OR a.txid <= p.curr_txid)
               AND NOT EXISTS (SELECT FROM reliability.request r
                                WHERE r.request_id = a.request_id AND r.is_dry_run)), '[]'))
-       AS position
-  FROM reliability.topology p;
+  FROM reliability.topology p
+ WHERE p.topology = p_topology
+$$;
 
 -- How many rows a write has changed, and how many it had to change.
 CREATE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)

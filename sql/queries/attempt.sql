@@ -2,7 +2,7 @@
 -- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts
 -- are few. Of the uncommitted txids, those without a frozen batch and those that a person must release;
 -- and the skipped ones. For a task: only what concerns its txid of these, its request, and what a begin
--- has to know.
+-- has to know; of the live attempts those of its txid, of the one before it, and of replays.
 SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending,
        p.paused_reason AS paused,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
@@ -20,7 +20,9 @@ SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pe
                       AND d.attempt_id = l.attempt_id), '[]')))
             FROM reliability.attempt l
             LEFT JOIN reliability.request q ON q.request_id = l.request_id
-           WHERE l.topology = p.topology AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')),
+           WHERE l.topology = p.topology AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+             AND (%(txid)s::bigint IS NULL OR l.txid BETWEEN %(txid)s::bigint - 1 AND %(txid)s
+                  OR l.txid < p.curr_txid)),
            '[]') AS live,
        ARRAY(SELECT t.txid FROM reliability.transaction t
               WHERE t.topology = p.topology AND t.txid >= p.curr_txid AND t.batch_meta IS NULL
@@ -46,7 +48,7 @@ SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pe
        EXISTS (SELECT FROM reliability.exclusion x
                 WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions
   FROM reliability.topology p
-  JOIN reliability.commit_position c ON c.topology = p.topology
+  JOIN reliability.commit_position(p.topology, %(txid)s IS NULL) AS c(position) ON true
   LEFT JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
  WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s;
 

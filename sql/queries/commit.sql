@@ -24,7 +24,7 @@ SELECT EXISTS (SELECT FROM reliability.attempt
 
 -- position --
 -- All that decides what commits next.
-SELECT position FROM reliability.commit_position WHERE topology = %(topology)s;
+SELECT c.position FROM reliability.commit_position(%(topology)s, true) AS c(position);
 
 -- staged_rows --
 -- How many rows an attempt has staged for a state.

@@ -195,8 +195,12 @@ class World(Unattended):
                 row = tx.one("standing", topology=self.name, txid=txid, request_id=None)
                 blocked = tx.first("blocked_txid", topology=self.name, below=txid)
                 alone = replace(standing_of(row), blocked=blocked_of(blocked)).snapshot(txid)
-                assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
-                assert alone.may_commit == (txid in due), f"C5: the turn of txid {txid}"
+                among = standing.snapshot(txid)
+                same = replace(among, position=alone.position)  # which has no later candidates
+                assert same == alone, f"the standing of txid {txid}"
+                assert among.may_commit == alone.may_commit == (txid in due), (
+                    f"C5: the turn of txid {txid}"
+                )
 
     def _due(self) -> set[int]:
         """Return the txids that may commit now: curr_txid in its turn, and any replay."""
