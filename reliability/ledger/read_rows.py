@@ -84,8 +84,7 @@ def standing_of(row: Row) -> Standing:
 
 def position_of(row: Row) -> Position:
     """Convert what decides the next commit of a topology."""
-    facts = row["position"]
-    return Position(**{**facts, "processed": tuple(Due(**due) for due in facts["processed"])})
+    return Position(**row["position"], processed=tuple(Due(**due) for due in row["processed"]))
 
 
 def live_attempt_of(row: Row) -> LiveAttempt:

@@ -78,14 +78,27 @@ CREATE TABLE reliability.difference (
 );
 CREATE INDEX difference_by_txid ON reliability.difference (topology, txid);
 
--- All that decides what commits next in a topology, in one place: the coordinator, a commit, a
--- sweep and the poller read the same. `processed` are the PROCESSED attempts, in the order of their
--- txids; a dry run's never commits. `is_gathering` says whether the checkpoint interval since the
--- last first commit has not passed. Who only asks whether one txid may commit now reads no
--- txid beyond curr_txid: those come after it, and cannot decide.
-CREATE FUNCTION reliability.commit_position(p_topology text, p_reads_all boolean)
-RETURNS SETOF jsonb LANGUAGE sql STABLE AS $$
-SELECT jsonb_build_object(
+-- The PROCESSED attempts, which commit in their turn; a dry run's never does.
+CREATE VIEW reliability.commit_candidate AS
+SELECT a.topology, a.txid, jsonb_build_object(
+       'txid', a.txid, 'attempt_id', a.attempt_id, 'nonce', a.nonce,
+       'committed_attempt', t.committed_attempt,
+       'staged_rows', (SELECT coalesce(sum(s.staged_rows), 0)::bigint
+                         FROM reliability.sink s
+                        WHERE s.topology = a.topology AND s.txid = a.txid
+                          AND s.attempt_id = a.attempt_id),
+       'age', extract(epoch FROM clock_timestamp() - a.processed_at)) AS candidate
+  FROM reliability.attempt a
+  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+ WHERE a.status = 'PROCESSED'
+   AND NOT EXISTS (SELECT FROM reliability.request r
+                    WHERE r.request_id = a.request_id AND r.is_dry_run);
+
+-- With its candidates, all that decides what commits next in a topology, in one place: the
+-- coordinator, a commit, a sweep and the poller read the same. `is_gathering` says whether the
+-- checkpoint interval since the last first commit has not passed.
+CREATE VIEW reliability.commit_position AS
+SELECT p.topology, jsonb_build_object(
        'topology', p.topology,
        'curr_txid', p.curr_txid,
        'commit_number', p.commit_number,
@@ -96,25 +109,9 @@ SELECT jsonb_build_object(
               AND l.committed_at > clock_timestamp() - p.checkpoint_interval),
        'last_was_first_commit', coalesce((
            SELECT l.kind = 'COMMIT' FROM reliability.commit_log l
-            WHERE l.topology = p.topology ORDER BY l.commit_number DESC LIMIT 1), false),
-       'processed', coalesce((
-           SELECT jsonb_agg(jsonb_build_object(
-                  'txid', a.txid, 'attempt_id', a.attempt_id, 'nonce', a.nonce,
-                  'committed_attempt', t.committed_attempt,
-                  'staged_rows', (SELECT coalesce(sum(s.staged_rows), 0)::bigint
-                                    FROM reliability.sink s
-                                   WHERE s.topology = a.topology AND s.txid = a.txid
-                                     AND s.attempt_id = a.attempt_id),
-                  'age', extract(epoch FROM clock_timestamp() - a.processed_at)) ORDER BY a.txid)
-             FROM reliability.attempt a
-             JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
-            WHERE a.topology = p.topology AND a.status = 'PROCESSED'
-              AND (p_reads_all OR a.txid <= p.curr_txid)
-              AND NOT EXISTS (SELECT FROM reliability.request r
-                               WHERE r.request_id = a.request_id AND r.is_dry_run)), '[]'))
-  FROM reliability.topology p
- WHERE p.topology = p_topology
-$$;
+            WHERE l.topology = p.topology ORDER BY l.commit_number DESC LIMIT 1), false))
+       AS position
+  FROM reliability.topology p;
 
 -- How many rows a write has changed, and how many it had to change.
 CREATE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)

@@ -2,8 +2,13 @@
 -- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts
 -- are few. Of the uncommitted txids, those without a frozen batch and those that a person must release;
 -- and the skipped ones. For a task: only what concerns its txid of these, its request, and what a begin
--- has to know; of the live attempts those of its txid, of the one before it, and of replays.
-SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending,
+-- has to know: the live attempts of its txid, of the one before it, and of replays; and no candidate
+-- beyond curr_txid, none of which can commit before it.
+SELECT p.topology, c.position,
+       coalesce((SELECT jsonb_agg(n.candidate ORDER BY n.txid) FROM reliability.commit_candidate n
+                  WHERE n.topology = p.topology
+                    AND (%(txid)s::bigint IS NULL OR n.txid <= p.curr_txid)), '[]') AS processed,
+       p.next_txid, p.max_spout_pending, p.max_replay_pending,
        p.paused_reason AS paused,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        coalesce((SELECT jsonb_agg(jsonb_build_object(
@@ -48,7 +53,7 @@ SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pe
        EXISTS (SELECT FROM reliability.exclusion x
                 WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions
   FROM reliability.topology p
-  JOIN reliability.commit_position(p.topology, %(txid)s IS NULL) AS c(position) ON true
+  JOIN reliability.commit_position c ON c.topology = p.topology
   LEFT JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
  WHERE %(topology)s::text IS NULL OR p.topology = %(topology)s;
 

@@ -23,8 +23,11 @@ SELECT EXISTS (SELECT FROM reliability.attempt
                 WHERE topology = %(topology)s AND status = 'PROCESSED') AS is_any_processed;
 
 -- position --
--- All that decides what commits next.
-SELECT c.position FROM reliability.commit_position(%(topology)s, true) AS c(position);
+-- All that decides what commits next, with the candidates in the order of their txids.
+SELECT c.position,
+       coalesce((SELECT jsonb_agg(n.candidate ORDER BY n.txid) FROM reliability.commit_candidate n
+                  WHERE n.topology = c.topology), '[]') AS processed
+  FROM reliability.commit_position c WHERE c.topology = %(topology)s;
 
 -- staged_rows --
 -- How many rows an attempt has staged for a state.
