@@ -97,6 +97,9 @@ class World:
     def of(self, txid: int) -> Txid:
         return self.txids[txid - 1]
 
+    def numbered(self) -> Iterator[tuple[int, Txid]]:
+        return zip(TXIDS, self.txids, strict=True)
+
     def having(self, txid: int, one: Txid, **others: object) -> World:
         """Return the state with another txid, and with other values."""
         txids = (*self.txids[: txid - 1], one, *self.txids[txid:])
@@ -115,7 +118,7 @@ class World:
                     committed_attempt=one.committed,
                     staged_rows=1,
                 )
-                for txid, one in zip(TXIDS, self.txids, strict=True)
+                for txid, one in self.numbered()
                 if one.live is not None and one.live.status is AttemptStatus.PROCESSED
             ),
         )
@@ -127,13 +130,9 @@ class World:
             max_replay_pending=1,
             paused=None,
             is_throttled=False,
-            live={
-                txid: live_attempt(one)
-                for txid, one in zip(TXIDS, self.txids, strict=True)
-                if one.live is not None
-            },
+            live={txid: live_attempt(one) for txid, one in self.numbered() if one.live is not None},
             unfrozen=frozenset(),
-            held={txid: "rolled back" for txid in TXIDS if self.of(txid).is_held},
+            held={txid: "rolled back" for txid, one in self.numbered() if one.is_held},
             skipped=frozenset(),
         )
 
@@ -305,7 +304,7 @@ def people(world: World, txid: int) -> Iterator[tuple[Move, World]]:
 
 
 def rolled_back(world: World, to_txid: int) -> World:
-    """Take out what later txids have added, fence their attempts, and hold those that committed."""
+    """Take out what later txids have added, fence their attempts, and hold them."""
     table = frozenset(key for key in world.table if key[0] <= to_txid)
     after = replace(
         world,
@@ -323,18 +322,14 @@ def rolled_back(world: World, to_txid: int) -> World:
 
 def forgetting(world: World) -> World:
     """Return the state without rows that cannot count any more, and that nothing reads."""
-    of_use = {
-        (t, one.live.attempt_id) for t, one in zip(TXIDS, world.txids, strict=True) if one.live
-    }
+    of_use = {(t, one.live.attempt_id) for t, one in world.numbered() if one.live}
     return replace(world, staged=world.staged & (of_use | world.table))
 
 
 def check(before: World, after: World) -> None:
     """Raise AssertionError if a guarantee does not hold in a state, or between two."""
     assert after.table == {
-        (txid, one.committed)
-        for txid, one in zip(TXIDS, after.txids, strict=True)
-        if one.committed is not None
+        (txid, one.committed) for txid, one in after.numbered() if one.committed is not None
     }, "G1: the target has each committed txid once, from its committed attempt"
     committed = {txid for txid, _ in after.table}
     assert committed == set(range(1, after.curr_txid)), "G2: txids commit without a gap"
@@ -384,8 +379,7 @@ def search(start: World) -> Search:
             after = forgetting(changed)
             steps += 1
             backwards.setdefault(after, []).append(world)
-            is_new = after not in came_from
-            if is_new:
+            if after not in came_from:
                 came_from[after] = (world, move)
                 queue.append(after)
             try:
