@@ -5,13 +5,13 @@ export PYTHON KILL ENGINE KEEP
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/browser \
-	tests/replay tests/mutants tests/conformance
+	tests/replay tests/mutants tests/conformance tests/faults
 
 # Strict: a link, a heading or a picture that is missing fails it.
 SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix test-faults bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -52,11 +52,15 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@RELIABILITY_HISTORIES=5000 $(PY) -m pytest tests/simulation
 	@RELIABILITY_PIPELINES=50 $(PY) -m pytest tests/integration/test_random_pipelines.py
 	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
+	@$(PY) -m tests.faults
 	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
 	@for victim in driver engine; do $(MAKE) demo ENGINE=warm KILL=$$victim || exit 1; done
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
 	  else echo "no Docker here: verify-compose did not run"; fi
+
+test-faults: setup ## Each change of the ledger x each kind of fault, on processes; ONLY="rollback …"
+	@$(PY) -m tests.faults $(ONLY)
 
 matrix: setup ## Try each combination of versions in an environment of its own; ONLY="airflow3.0 …"
 	@$(PY) -m dev.matrix $(if $(ONLY),--only $(ONLY))

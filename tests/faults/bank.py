@@ -1,0 +1,205 @@
+"""A bank: transfers as batches, whose sum is 0 in every snapshot, and what processes do with it.
+
+An act is what one process does, from its first session to its last. It is harmless when repeated,
+as a task of Airflow or a verb of the command line is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+from reliability import Append, Count, History, Latest, MemorySpout, State, Sum, Topology
+from reliability.core.attempt import Grant
+from reliability.core.errors import ReliabilityError
+from reliability.core.leases import Leases
+from reliability.core.progress import TxidProgress
+from reliability.core.request import TaskTry
+from reliability.deployment.address import address_of
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate
+from reliability.transaction.correct.erase import erase
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.emission import emit
+from reliability.transaction.emit.requests import Run, TaskContact, contact, settle
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.own_run import PollingExecutor
+from reliability.transaction.process.begin import TransactionTask
+from reliability.transaction.run import run_transaction
+from reliability.transaction.topology.alter import alter
+from tests.support.python_driver import process_in_python
+
+TASK = "transfer"
+MOST_TRIES = 20
+WAIT_SECONDS = 30.0
+ACCOUNTS = ("ann", "bob", "cid", "dan")
+BATCHES = 3
+WHY = "a fault test"
+#: What has committed everywhere, or nowhere, whoever asks: money is moved, and never made.
+SUM_OF_ALL = """
+    SELECT coalesce((SELECT sum(amount) FROM balance), 0) AS money,
+           coalesce((SELECT sum(moves) FROM balance), 0) AS moves,
+           (SELECT count(*) FROM moved) AS moved,
+           (SELECT count(*) FROM seen) AS seen
+"""
+
+
+def transfers() -> list[tuple[str, int, int]]:
+    """Return two rows a transfer, two transfers a batch."""
+    rows = []
+    for number in range(2 * BATCHES):
+        giver, taker = ACCOUNTS[number % 4], ACCOUNTS[(number * 3 + 1) % 4]
+        rows += [(giver, -(number + 1), number), (taker, number + 1, number)]
+    return rows
+
+
+def moves(rows: Any) -> Mapping[str, Any]:
+    return {name: rows for name in ("balance", "moved", "seen", "kept")}
+
+
+def bank(*, altered: bool = False) -> Topology:
+    """Return the topology: four kinds of state, one of which folds what is old."""
+    balance: dict[str, Any] = {"amount": Sum("amount", "bigint"), "moves": Count()}
+    if altered:
+        balance["numbers"] = Sum("number", "bigint")
+    moved = {"account": Append("account", "text"), "amount": Append("amount", "bigint")}
+    return Topology(
+        "bank",
+        spout=MemorySpout(
+            {"account": "string", "amount": "bigint", "number": "bigint"}, [transfers()], take=4
+        ),
+        process=moves,
+        states=[
+            State("balance", key={"account": "text"}, values=balance),
+            State("moved", values=moved),
+            State("seen", values=moved, as_view=True),
+            State(
+                "kept",
+                key={"account": "text"},
+                values={"last": Latest("amount", by={"number": "bigint"}), "n": Count()},
+                keep=History(txids=1),
+            ),
+        ],
+        max_spout_pending=2,
+    )
+
+
+# --- acts ----------------------------------------------------------------------------------------
+
+
+def work(connection: LedgerConnection, number: int, *, clears: int = 0) -> None:
+    """Emit, process, commit and settle all, as the tasks of one run do."""
+    topology = bank()
+    run = Run(dag_id=TASK, run_id="run 1")
+    this_try = TaskTry(
+        max_tries=MOST_TRIES * (clears + 1),
+        try_id=f"{clears} {number}",
+        clear_number=clears,
+        is_first=number == 0,
+    )
+    who = TaskContact(run=run, task=TASK, this_try=this_try)
+    txids = emit(connection, topology, None, who, max_batches=BATCHES)
+    for txid in txids:
+        request = contact(connection, topology.name, txid, who)
+        task = TransactionTask(
+            topology=topology,
+            txid=txid,
+            request_id=request.request_id,
+            work=topology.work(TASK),
+        )
+        executor = PollingExecutor(
+            connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
+        )
+        run_transaction(connection, task, executor)
+    settle(connection, topology.name, run, txids)
+
+
+def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
+    """Process a step in a session of its own, as a driver does."""
+    with closing(LedgerConnection(address_of(), "driver")) as session:
+        process_in_python(session, bank(), grant, step)
+
+
+def emit_only(connection: LedgerConnection, number: int) -> None:
+    who = TaskContact(
+        run=Run(dag_id=TASK, run_id="run 1"),
+        task=TASK,
+        this_try=TaskTry(max_tries=MOST_TRIES, try_id=f"0 {number}", is_first=number == 0),
+    )
+    emit(connection, bank(), None, who, max_batches=BATCHES)
+
+
+def work_again(connection: LedgerConnection, number: int) -> None:
+    """Replay what has committed, and do the rest, as after a clear."""
+    work(connection, number, clears=1)
+
+
+def undo(connection: LedgerConnection, number: int) -> None:
+    roll_back(connection, "bank", 1, WHY)
+
+
+def let_go(connection: LedgerConnection, number: int) -> None:
+    release(connection, "bank")
+
+
+def park_first(connection: LedgerConnection, number: int) -> None:
+    park(connection, "bank", 1, WHY)
+
+
+def skip_first(connection: LedgerConnection, number: int) -> None:
+    skip(connection, "bank", 1, WHY)
+
+
+def tidy(connection: LedgerConnection, number: int) -> None:
+    sweep(connection, "bank", Leases(overdue=0), clean=True)
+
+
+def add_a_value(connection: LedgerConnection, number: int) -> None:
+    alter(connection, bank(altered=True), WHY)
+
+
+def forget_ann(connection: LedgerConnection, number: int) -> None:
+    erase(connection, "bank", [("account", "ann")], reason=WHY)
+
+
+def mend(connection: LedgerConnection, number: int) -> None:
+    repair(connection, "bank", WHY)
+
+
+def change_by_hand(connection: LedgerConnection, number: int) -> None:
+    from psycopg2.sql import SQL
+
+    connection.run(SQL("UPDATE public.balance SET amount = amount + 7 WHERE account = 'bob'"))
+
+
+def set_up(connection: LedgerConnection, number: int) -> None:
+    migrate(connection)
+
+
+ACTS: Mapping[str, Callable[[LedgerConnection, int], None]] = {
+    act.__name__: act
+    for act in (
+        work, emit_only, work_again, undo, let_go, park_first, skip_first, tidy, add_a_value,
+        forget_ann, mend, change_by_hand, set_up,
+    )
+}  # fmt: skip
+
+
+def act(name: str, number: int, dsn: str, variables: Mapping[str, str], log: str) -> None:
+    """Do it in this process; its end says whether it is done.
+
+    :param number: which try it is, from 0
+    :param log: a file for the error of a try
+    """
+    os.environ.update(variables, RELIABILITY_DSN=dsn)
+    with closing(LedgerConnection(dsn, name)) as connection:
+        try:
+            ACTS[name](connection, number)
+        except ReliabilityError as error:
+            with open(log, "a") as file:
+                print(f"{name} {number}: {error}", file=file)
+            raise SystemExit(1) from None

@@ -1,0 +1,356 @@
+"""Cells of the matrix: an act of a real process, a change that it makes, a kind of fault.
+
+Each cell has a database of its own. The act is done by a process, to which the fault happens; it is
+tried again until it is done. Afterwards, tables and commits have to be those of a clean run, and
+nothing may be left over. While it happens, a reader looks at the sum of all money in a loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+from psycopg2.sql import SQL
+
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.inspect.verify import verify
+from tests.faults import bank
+from tests.faults.proxy import KILLS, WITH_ANOTHER, Armed, Change, FaultKind, Proxy
+from tests.support.fix_postgres import admin_session, own_session
+
+MOST_TRIES = 5
+END_SECONDS = 90
+ANOTHER_SECONDS = 6.0
+KEPT = ("balance", "moved", "seen", "kept")
+COMMITS = """
+    SELECT commit_number, kind, txid, replaced_attempt IS NULL FROM reliability.commit_log
+     WHERE topology = 'bank' ORDER BY 1
+"""
+POSITION = """
+    SELECT t.commit_number, c.phase, c.commit_number, t.next_txid, t.paused_at IS NULL,
+           (SELECT array_agg(digest_of ORDER BY digest_of) FROM
+             (SELECT state || ' ' || commit_number AS digest_of FROM reliability.state) AS s)
+      FROM reliability.topology t JOIN reliability.checkpoint c USING (topology)
+"""
+TXIDS = """
+    SELECT txid, committed_attempt IS NULL, commit_number FROM reliability.transaction ORDER BY 1
+"""
+LIVE = """
+    SELECT txid, attempt_id, status FROM reliability.attempt
+     WHERE status IN ('PROCESSING', 'SEALING')
+"""
+SESSIONS = """
+    SELECT application_name, state FROM pg_stat_activity
+     WHERE datname = current_database() AND pid <> pg_backend_pid()
+       AND application_name = ANY(%(names)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What processes do one after the other.
+
+    :param before: acts of clean processes, done once for all cells
+    :param act: the one that faults happen to
+    :param after: acts of clean processes behind it
+    :param verifies: the tables are what the contributions say
+    :param done: what a refusal says of an act that has been done already
+    :param moves_only: all money together is 0 in each snapshot
+    """
+
+    name: str
+    act: str
+    before: tuple[str, ...] = ("set_up",)
+    after: tuple[str, ...] = ()
+    moves_only: bool = True
+    verifies: bool = True
+    done: str = ""
+
+
+WORKED = ("set_up", "work")
+COMMITTING = Scenario("emit, process, commit", "work")
+SCENARIOS = (
+    COMMITTING,
+    Scenario("replay", "work_again", WORKED),
+    Scenario(
+        "rollback",
+        "undo",
+        WORKED,
+        ("let_go", "work_again"),
+        done="is the last committed txid already",
+    ),
+    Scenario("release", "let_go", (*WORKED, "undo"), ("work_again",)),
+    Scenario("park", "park_first", ("set_up", "emit_only"), done="has already committed"),
+    Scenario("skip", "skip_first", ("set_up", "emit_only"), ("work",)),
+    Scenario("sweep, fold, merge", "tidy", (*WORKED, "work_again")),
+    Scenario("alter", "add_a_value", WORKED),
+    Scenario("erase", "forget_ann", WORKED, moves_only=False),
+    Scenario("repair", "mend", (*WORKED, "change_by_hand"), moves_only=False),
+    Scenario("migrate", "set_up", (), ("work",)),
+)
+
+
+@dataclass(slots=True)
+class Books:
+    """What is left of a cell: to be compared."""
+
+    tables: Mapping[str, Counter[str]]
+    position: Any
+    txids: Any
+    kinds: Any
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a cell; `wrong` is empty if all is as it has to be."""
+
+    scenario: str
+    change: Change
+    kind: FaultKind
+    wrong: str = ""
+    snapshots: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Matrix:
+    """Runs cells on one server.
+
+    :param variables: for the processes, to find the server
+    """
+
+    proxy: Proxy
+    variables: Mapping[str, str]
+    snapshots: int = 0
+    faults: int = 0
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
+
+    def __post_init__(self) -> None:
+        self._context.set_forkserver_preload([bank.__name__])
+
+    # --- cells -----------------------------------------------------------------------------------
+
+    def cells(self, scenario: Scenario, template: str) -> tuple[list[Change], Books]:
+        """Do it without faults; return what was changed, and the books of a clean run."""
+        with self._database(template) as database:
+            changes = self._clean_run(scenario, database)
+            books = self.books(scenario, database)
+        assert changes, f"{scenario.name} changes nothing"
+        return changes, books
+
+    def _clean_run(self, scenario: Scenario, database: str) -> list[Change]:
+        self.proxy.begin()
+        self.done(scenario.act, database)
+        changes = [*self.proxy.changes]
+        self.done_all(scenario.after, database)
+        return first_and_last(changes)
+
+    @contextmanager
+    def _database(self, template: str = "template1") -> Iterator[str]:
+        """Lend a database; the server may crash meanwhile."""
+        name = f"cell_{next(self._numbers)}"
+        with admin_session() as cursor:
+            cursor.execute(
+                f"CREATE DATABASE {name} OWNER reliability TEMPLATE {template} STRATEGY file_copy"
+            )
+        try:
+            yield name
+        finally:
+            with admin_session() as cursor:
+                cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def prepared(self, scenario: Scenario) -> Iterator[str]:
+        """Lend a database, as a template, in which the acts before have been done."""
+        with self._database() as database:
+            self.done_all(scenario.before, database)
+            yield database
+
+    def try_cell(
+        self, scenario: Scenario, change: Change, kind: FaultKind, template: str, clean: Books
+    ) -> Outcome:
+        outcome = Outcome(scenario.name, change, kind)
+        began = time.monotonic()
+        with self._database(template) as database:
+            reader = Reader(database, moves_only=scenario.moves_only)
+            try:
+                self._suffer(scenario, Armed(kind, change), database)
+                self.done_all(scenario.after, database)
+                reader.end()
+                self._compare(scenario, clean, database)
+            except AssertionError as error:
+                outcome.wrong = str(error)
+            finally:
+                reader.end(quietly=True)
+        outcome.snapshots, outcome.seconds = reader.snapshots, time.monotonic() - began
+        self.snapshots += reader.snapshots
+        self.faults += 1
+        return outcome
+
+    def _suffer(self, scenario: Scenario, armed: Armed, database: str) -> None:
+        """Let the fault happen to the first process, and try again until one is done."""
+        self.proxy.begin(armed)
+        self._log().write_text("")
+        first, other = self._begin(scenario.act, 0, database), None
+        tries = 1
+        _wait_for(lambda: armed.fired.is_set() or not (first.is_alive() or armed.pid), "the fault")
+        assert armed.fired.is_set(), "the fault has not happened"
+        if armed.kind in WITH_ANOTHER:
+            other = self._begin(scenario.act, tries, database)
+            tries += 1
+            other.join(ANOTHER_SECONDS if armed.kind is FaultKind.FROZEN else 0.3)
+            armed.thaw.set()
+        codes = [_end_of(one) for one in (first, other) if one is not None]
+        if armed.kind in KILLS:
+            assert codes == [-9], f"the process was not killed: {codes}"
+        while codes[-1] != 0 and not (scenario.done and scenario.done in self._said()):
+            assert tries < MOST_TRIES, f"it is not done after {tries} tries: {codes} {self._said()}"
+            codes.append(_end_of(self._begin(scenario.act, tries, database)))
+            tries += 1
+
+    def _begin(self, name: str, number: int, database: str) -> BaseProcess:
+        process: BaseProcess = self._context.Process(
+            target=bank.act,
+            args=(name, number, self.proxy.dsn(database), dict(self.variables), str(self._log())),
+        )
+        process.start()
+        return process
+
+    def _log(self) -> Path:
+        return self.proxy.folder / "errors"
+
+    def _said(self) -> str:
+        return self._log().read_text()
+
+    def done(self, name: str, database: str) -> None:
+        code = _end_of(self._begin(name, 0, database))
+        assert code == 0, f"{name} failed without a fault: {self._said()}"
+
+    def done_all(self, names: Sequence[str], database: str) -> None:
+        for name in names:
+            self.done(name, database)
+
+    # --- invariants ------------------------------------------------------------------------------
+
+    def books(self, scenario: Scenario, database: str) -> Books:
+        """Sweep, check what has to hold of any ledger, and return what has to be as ever."""
+        self.done("tidy", database)
+        with LedgerConnection(direct(database), "books") as connection:
+            for state in verify(connection, "bank") if scenario.verifies else ():
+                assert state.is_exact in (True, None), f"verify: {state}"
+            live = connection.all(SQL(LIVE))
+            assert not live, f"attempts still live: {live}"
+            own = [*bank.ACTS, "driver", "reliability driver"]
+            _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
+            tables = {
+                name: Counter(
+                    str({k: v for k, v in row.items() if not k.startswith("_")})
+                    for row in connection.all(SQL(f"SELECT * FROM public.{name}"))
+                )
+                for name in KEPT
+            }
+            log = connection.all(SQL(COMMITS))
+            numbers = [row["commit_number"] for row in log]
+            assert numbers == sorted(set(numbers)), f"commits out of order: {numbers}"
+            return Books(
+                tables,
+                connection.all(SQL(POSITION)),
+                connection.all(SQL(TXIDS)),
+                [(row["kind"], row["txid"]) for row in log],
+            )
+
+    def _compare(self, scenario: Scenario, clean: Books, database: str) -> None:
+        found = self.books(scenario, database)
+        for name, rows in clean.tables.items():
+            missing, surplus = rows - found.tables[name], found.tables[name] - rows
+            assert not missing + surplus, f"{name} lacks {missing}, has {surplus}"
+        by_txid = [
+            sorted(t["txid"] for t in one.txids if not t["?column?"]) for one in (clean, found)
+        ]
+        assert by_txid[0] == by_txid[1], f"committed: {by_txid[1]} instead of {by_txid[0]}"
+        first_commits = [[t for kind, t in one.kinds if kind == "COMMIT"] for one in (clean, found)]
+        assert first_commits[0] == first_commits[1], f"commit log: {first_commits[1]}"
+
+
+def direct(database: str) -> str:
+    """Return how this process gets to a database, where no fault happens."""
+    return f"service=reliability dbname={database}"
+
+
+def first_and_last(changes: Sequence[Change]) -> list[Change]:
+    """Return the first and the last change of each name, in order."""
+    last = {change.statement: change for change in changes}
+    return [c for c in changes if c.occurrence == 1 or c == last[c.statement]]
+
+
+class Reader:
+    """Reads the sum of all money in a loop, in single statements and in snapshots."""
+
+    def __init__(self, database: str, *, moves_only: bool) -> None:
+        self._name, self._moves_only = database, moves_only
+        self.snapshots = 0
+        self._wrong = ""
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def end(self, *, quietly: bool = False) -> None:
+        self._ends.set()
+        self._thread.join()
+        assert quietly or not self._wrong, self._wrong
+
+    def _read(self) -> None:
+        while not self._ends.is_set():
+            with suppress(psycopg2.Error), closing(own_session(direct(self._name))) as session:
+                session.autocommit = True
+                cursor = session.cursor()
+                while not self._ends.wait(0.01):
+                    self._look(cursor)
+            self._ends.wait(0.05)
+
+    def _look(self, cursor: Any) -> None:
+        try:
+            cursor.execute("SET search_path = public")
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute(bank.SUM_OF_ALL)
+            [first] = cursor.fetchall()
+            cursor.execute(bank.SUM_OF_ALL)
+            [second] = cursor.fetchall()
+            cursor.execute("COMMIT")
+            cursor.execute(bank.SUM_OF_ALL)
+            [third] = cursor.fetchall()
+        except (psycopg2.errors.UndefinedTable, psycopg2.errors.InFailedSqlTransaction):
+            cursor.execute("ROLLBACK")
+            return
+        self.snapshots += 2
+        for money, moves, moved, seen in (first, second, third):
+            is_made = self._moves_only and money != 0
+            if is_made or not moves == moved == seen or first != second:
+                self._wrong = f"a snapshot has {first}, {second}, {third}"
+
+
+def _end_of(process: BaseProcess) -> int:
+    process.join(END_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError("a process has not ended")
+    return int(process.exitcode or 0)
+
+
+def _wait_for(holds: Any, what: str, seconds: float = END_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.005)

@@ -1,0 +1,62 @@
+"""A part of the matrix of faults in each suite; `make test-faults` runs all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reliability.ledger.queries import queries
+from tests.faults.__main__ import server
+from tests.faults.matrix import COMMITTING, WORKED, Matrix, Outcome, Scenario
+from tests.faults.proxy import Change, FaultKind, named_statements
+
+#: What decides that a txid is processed, and that it has committed; of the last txid.
+DECIDING = ("end_seal", "advance_checkpoint")
+BY_HAND = Scenario("by hand", "change_by_hand", WORKED, moves_only=False, verifies=False)
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Iterator[Matrix]:
+    """A server of its own, because it is killed."""
+    with server() as matrix:
+        yield matrix
+
+
+def outcomes(matrix: Matrix, scenario: Scenario, *names: str) -> Iterator[Outcome]:
+    """Let each kind of fault happen to the last change of each name."""
+    with matrix.prepared(scenario) as template:
+        changes, clean = matrix.cells(scenario, template)
+        last = {change.statement: change for change in changes}
+        for name in names:
+            for kind in FaultKind:
+                yield matrix.try_cell(scenario, last[name], kind, template, clean)
+
+
+@pytest.mark.timeout(300)
+def test_whatever_happens_to_a_commit_its_txid_counts_once(matrix):
+    """G1, G2, G3, G8: by real processes, while a reader looks at all tables."""
+    tried = [*outcomes(matrix, COMMITTING, *DECIDING)]
+    assert len(tried) == len(DECIDING) * len(FaultKind)
+    assert [outcome for outcome in tried if outcome.wrong] == []
+    assert matrix.snapshots > 100
+
+
+def test_what_counts_twice_after_a_lost_answer_is_found(matrix):
+    """An UPDATE by hand is not exactly-once: who tries it again adds it again."""
+    wrong = {one.kind for one in outcomes(matrix, BY_HAND, "a statement") if one.wrong}
+    assert wrong >= {FaultKind.LOST, FaultKind.KILLED_AFTER, FaultKind.TWICE}
+    assert not wrong & {FaultKind.REFUSED, FaultKind.CUT, FaultKind.KILLED}
+
+
+def test_a_fault_that_does_not_happen_is_no_proof(matrix):
+    with matrix.prepared(COMMITTING) as template:
+        _, clean = matrix.cells(COMMITTING, template)
+        never = Change("end_seal", 1000)
+        outcome = matrix.try_cell(COMMITTING, never, FaultKind.CUT, template, clean)
+    assert outcome.wrong == "the fault has not happened"
+
+
+def test_statements_are_known_by_their_names():
+    together = ";\n".join(queries()[name] for name in ("begin", "pin_settings", "commit"))
+    assert named_statements(together) == ["begin", "pin_settings", "commit"]
