@@ -52,6 +52,11 @@ class Death(BaseException):
     """The process has died: nothing of the product may catch this."""
 
 
+def may_write(statement: bytes) -> bool:
+    """Say whether a statement of a transaction is more than a query."""
+    return not _READS.match(statement) or _MAY_WRITE.search(statement) is not None
+
+
 @dataclass(slots=True)
 class _Seen:
     """The statements of a transaction so far: whether any may write, and the last that may."""
@@ -63,7 +68,7 @@ class _Seen:
     def see(self, statement: object, text: bytes) -> None:
         if statement == _COMMIT:
             self.has_ended = True
-        if self.has_ended or (_READS.match(text) and not _MAY_WRITE.search(text)):
+        if self.has_ended or not may_write(text):
             return
         self.writes = True
         if isinstance(statement, str):

@@ -32,7 +32,7 @@ from reliability.testing.faults import Death, Fault, Faults
 from reliability.testing.server import TestServer
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact, contact, settle
-from reliability.transaction.own_run import PollingExecutor
+from reliability.transaction.own_run import PollingExecutor, RunStep
 from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.replay import ReplayRequest, ReplayRun
 from reliability.transaction.run import run_transaction
@@ -142,20 +142,7 @@ class Pipeline:
         who = TaskContact(run=run, task=TASK, this_try=this_try)
         run_step = in_session(self.spark, topology)
         with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
-            txids = emit(connection, topology, own.interval, who, max_batches=MOST_BATCHES)
-            for txid in txids:
-                task = TransactionTask(
-                    topology=topology,
-                    txid=txid,
-                    request_id=contact(connection, topology.name, txid, who).request_id,
-                    work=topology.work(TASK),
-                )
-                executor = PollingExecutor(
-                    connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
-                )
-                run_transaction(connection, task, executor)
-            settle(connection, topology.name, run, txids)
-        return txids
+            return do_run(connection, topology, own.interval, who, run_step)
 
     def rows(self, state: str) -> list[dict[str, Any]]:
         """Return the rows of a state's table, without hidden columns, in no order."""
@@ -193,6 +180,33 @@ class Pipeline:
         before = self.tables()
         self.replay()
         assert_equal(before, self.tables(), "after a replay")
+
+
+def do_run(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    who: TaskContact,
+    run_step: RunStep,
+) -> list[int]:
+    """Emit, process, commit and settle what a run of the topology's DAG does; return its txids.
+
+    :raises ReliabilityError: what a task of the run fails with
+    """
+    txids = emit(connection, topology, interval, who, max_batches=MOST_BATCHES)
+    for txid in txids:
+        task = TransactionTask(
+            topology=topology,
+            txid=txid,
+            request_id=contact(connection, topology.name, txid, who).request_id,
+            work=topology.work(who.task),
+        )
+        executor = PollingExecutor(
+            connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
+        )
+        run_transaction(connection, task, executor)
+    settle(connection, topology.name, who.run, txids)
+    return txids
 
 
 def assert_equal(expected: Tables, found: Tables, when: str) -> None:

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dev.services.environment import Environment
 from tests.faults.matrix import SCENARIOS, Matrix, Outcome, Scenario
 from tests.faults.proxy import FaultKind, Proxy
-from tests.support.fix_postgres import ROOT, make_hostile
+from tests.support.fix_postgres import running_environment
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,56 +38,41 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def server() -> Iterator[Matrix]:
-    """Lend a matrix with a server of its own."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        environment = Environment(ROOT, Path(folder) / "environment", throwaway=True)
-        environment.up_postgres()
-        before = dict(os.environ)
-        os.environ.update(environment.own_env())
-        make_hostile()
+    """Lend a matrix with a server of its own, whose crash hurts nobody else."""
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as name,
+        running_environment(Path(name) / "environment") as environment,
+    ):
+
+        def crash() -> None:
+            environment.postgres.kill()
+            environment.postgres.start()
+
+        proxy = Proxy(Path(name), environment.postgres.port, crash)
+        password = environment.credentials.password("reliability")
         try:
-            with matrix_of(environment, Path(folder)) as matrix:
-                yield matrix
+            yield Matrix(proxy, {**os.environ, "PGPASSWORD": password})
         finally:
-            os.environ.clear()
-            os.environ.update(before)
-            environment.destroy()
-
-
-@contextmanager
-def matrix_of(environment: Environment, folder: Path) -> Iterator[Matrix]:
-    """Lend a matrix on a server that runs, and whose crash hurts nobody else."""
-
-    def crash() -> None:
-        environment.postgres.kill()
-        environment.postgres.start()
-
-    proxy = Proxy(folder, environment.postgres.port, crash)
-    password = environment.credentials.password("reliability")
-    try:
-        yield Matrix(proxy, {**os.environ, "PGPASSWORD": password})
-    finally:
-        proxy.close()
+            proxy.close()
 
 
 def run(matrix: Matrix, scenario: Scenario, kinds: Sequence[FaultKind]) -> Iterator[Outcome]:
-    """Run all cells of a scenario."""
-    with matrix.prepared(scenario) as template:
-        changes, clean = matrix.cells(scenario, template)
-        print(f"{scenario.name}: {len(changes)} changes", flush=True)
-        for change in changes:
-            print(f"  {change!s:<34}", end="", flush=True)
-            for kind in kinds:
-                outcome = matrix.try_cell(scenario, change, kind, template, clean)
-                print("X" if outcome.wrong else ".", end="", flush=True)
-                if outcome.wrong:
-                    print(f"\n    {kind.value}: {outcome.wrong}", flush=True)
-                yield outcome
-            print(flush=True)
+    """Run all cells of a scenario, and print what becomes of each."""
+    print(scenario.name, end="", flush=True)
+    change = None
+    for outcome in matrix.outcomes(scenario, kinds=kinds):
+        if outcome.change != change:
+            change = outcome.change
+            print(f"\n  {change!s:<34}", end="")
+        print("X" if outcome.wrong else ".", end="", flush=True)
+        if outcome.wrong:
+            print(f"\n    {outcome.kind.value}: {outcome.wrong}", flush=True)
+        yield outcome
+    print(flush=True)
 
 
 def _tell(outcomes: Sequence[Outcome], matrix: Matrix, seconds: float) -> None:
-    print()
+    print("\n| scenario | changes | cells | wrong |\n|---|---|---|---|")
     for scenario in dict.fromkeys(one.scenario for one in outcomes):
         own = [one for one in outcomes if one.scenario == scenario]
         changes = len({one.change for one in own})

@@ -11,31 +11,29 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
+from psycopg2.sql import SQL
+
 from reliability import Append, Count, History, Latest, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.core.leases import Leases
-from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
 from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
+from reliability.testing.pipeline import do_run
 from reliability.transaction.correct.erase import erase
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.emission import emit
-from reliability.transaction.emit.requests import Run, TaskContact, contact, settle
+from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.own_run import PollingExecutor
-from reliability.transaction.process.begin import TransactionTask
-from reliability.transaction.run import run_transaction
 from reliability.transaction.topology.alter import alter
 from tests.support.python_driver import process_in_python
 
 TASK = "transfer"
 MOST_TRIES = 20
-WAIT_SECONDS = 30.0
 ACCOUNTS = ("ann", "bob", "cid", "dan")
 BATCHES = 3
 WHY = "a fault test"
@@ -91,31 +89,25 @@ def bank(*, altered: bool = False) -> Topology:
 # --- acts ----------------------------------------------------------------------------------------
 
 
-def work(connection: LedgerConnection, number: int, *, clears: int = 0) -> None:
-    """Emit, process, commit and settle all, as the tasks of one run do."""
-    topology = bank()
-    run = Run(dag_id=TASK, run_id="run 1")
+def contact_of(number: int, clears: int = 0) -> TaskContact:
+    """Return who asks: this try of the one run, which was cleared so often."""
     this_try = TaskTry(
         max_tries=MOST_TRIES * (clears + 1),
         try_id=f"{clears} {number}",
         clear_number=clears,
         is_first=number == 0,
     )
-    who = TaskContact(run=run, task=TASK, this_try=this_try)
-    txids = emit(connection, topology, None, who, max_batches=BATCHES)
-    for txid in txids:
-        request = contact(connection, topology.name, txid, who)
-        task = TransactionTask(
-            topology=topology,
-            txid=txid,
-            request_id=request.request_id,
-            work=topology.work(TASK),
-        )
-        executor = PollingExecutor(
-            connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
-        )
-        run_transaction(connection, task, executor)
-    settle(connection, topology.name, run, txids)
+    return TaskContact(run=Run(dag_id=TASK, run_id="run 1"), task=TASK, this_try=this_try)
+
+
+def work(connection: LedgerConnection, number: int) -> None:
+    """Emit, process, commit and settle all, as the tasks of one run do."""
+    do_run(connection, bank(), None, contact_of(number), run_step)
+
+
+def work_again(connection: LedgerConnection, number: int) -> None:
+    """Replay what has committed, and do the rest, as after a clear."""
+    do_run(connection, bank(), None, contact_of(number, clears=1), run_step)
 
 
 def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
@@ -125,17 +117,7 @@ def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
 
 
 def emit_only(connection: LedgerConnection, number: int) -> None:
-    who = TaskContact(
-        run=Run(dag_id=TASK, run_id="run 1"),
-        task=TASK,
-        this_try=TaskTry(max_tries=MOST_TRIES, try_id=f"0 {number}", is_first=number == 0),
-    )
-    emit(connection, bank(), None, who, max_batches=BATCHES)
-
-
-def work_again(connection: LedgerConnection, number: int) -> None:
-    """Replay what has committed, and do the rest, as after a clear."""
-    work(connection, number, clears=1)
+    emit(connection, bank(), None, contact_of(number), max_batches=BATCHES)
 
 
 def undo(connection: LedgerConnection, number: int) -> None:
@@ -171,8 +153,6 @@ def mend(connection: LedgerConnection, number: int) -> None:
 
 
 def change_by_hand(connection: LedgerConnection, number: int) -> None:
-    from psycopg2.sql import SQL
-
     connection.run(SQL("UPDATE public.balance SET amount = amount + 7 WHERE account = 'bob'"))
 
 

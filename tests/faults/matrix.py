@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -22,6 +21,8 @@ from typing import Any
 import psycopg2
 from psycopg2.sql import SQL
 
+from dev.errors import DeadlineError
+from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.verify import verify
 from tests.faults import bank
@@ -33,17 +34,10 @@ END_SECONDS = 90
 ANOTHER_SECONDS = 6.0
 KEPT = ("balance", "moved", "seen", "kept")
 COMMITS = """
-    SELECT commit_number, kind, txid, replaced_attempt IS NULL FROM reliability.commit_log
-     WHERE topology = 'bank' ORDER BY 1
+    SELECT commit_number, kind, txid FROM reliability.commit_log WHERE topology = 'bank' ORDER BY 1
 """
-POSITION = """
-    SELECT t.commit_number, c.phase, c.commit_number, t.next_txid, t.paused_at IS NULL,
-           (SELECT array_agg(digest_of ORDER BY digest_of) FROM
-             (SELECT state || ' ' || commit_number AS digest_of FROM reliability.state) AS s)
-      FROM reliability.topology t JOIN reliability.checkpoint c USING (topology)
-"""
-TXIDS = """
-    SELECT txid, committed_attempt IS NULL, commit_number FROM reliability.transaction ORDER BY 1
+COMMITTED = """
+    SELECT txid FROM reliability.transaction WHERE committed_attempt IS NOT NULL ORDER BY 1
 """
 LIVE = """
     SELECT txid, attempt_id, status FROM reliability.attempt
@@ -105,9 +99,8 @@ class Books:
     """What is left of a cell: to be compared."""
 
     tables: Mapping[str, Counter[str]]
-    position: Any
-    txids: Any
-    kinds: Any
+    committed: Sequence[int]
+    first_commits: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -118,8 +111,22 @@ class Outcome:
     change: Change
     kind: FaultKind
     wrong: str = ""
-    snapshots: int = 0
-    seconds: float = 0.0
+
+
+def first_and_last(changes: Sequence[Change]) -> list[Change]:
+    """Return the first and the last change of each name, in order."""
+    last = {change.statement: change for change in changes}
+    return [c for c in changes if c.occurrence == 1 or c == last[c.statement]]
+
+
+def last_of(*names: str) -> Callable[[Sequence[Change]], Sequence[Change]]:
+    """Choose the last change of each name."""
+
+    def choose(changes: Sequence[Change]) -> Sequence[Change]:
+        last = {change.statement: change for change in changes}
+        return [last[name] for name in names]
+
+    return choose
 
 
 @dataclass
@@ -127,12 +134,12 @@ class Matrix:
     """Runs cells on one server.
 
     :param variables: for the processes, to find the server
+    :ivar snapshots: how many were read beside all cells
     """
 
     proxy: Proxy
     variables: Mapping[str, str]
     snapshots: int = 0
-    faults: int = 0
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
 
@@ -141,23 +148,28 @@ class Matrix:
 
     # --- cells -----------------------------------------------------------------------------------
 
-    def cells(self, scenario: Scenario, template: str) -> tuple[list[Change], Books]:
-        """Do it without faults; return what was changed, and the books of a clean run."""
-        with self._database(template) as database:
-            changes = self._clean_run(scenario, database)
-            books = self.books(scenario, database)
-        assert changes, f"{scenario.name} changes nothing"
-        return changes, books
-
-    def _clean_run(self, scenario: Scenario, database: str) -> list[Change]:
-        self.proxy.begin()
-        self.done(scenario.act, database)
-        changes = [*self.proxy.changes]
-        self.done_all(scenario.after, database)
-        return first_and_last(changes)
+    def outcomes(
+        self,
+        scenario: Scenario,
+        choose: Callable[[Sequence[Change]], Sequence[Change]] = first_and_last,
+        kinds: Sequence[FaultKind] = tuple(FaultKind),
+    ) -> Iterator[Outcome]:
+        """Let each kind of fault happen to what is chosen of the changes of a clean run."""
+        with self._database("template1") as template:
+            self._do_all(scenario.before, template)
+            with self._database(template) as database:
+                self.proxy.begin()
+                self._do(scenario.act, database)
+                changes = [*self.proxy.changes]
+                self._do_all(scenario.after, database)
+                clean = self._books(scenario, database)
+            assert changes, f"{scenario.name} changes nothing"
+            for change in choose(changes):
+                for kind in kinds:
+                    yield self._try(scenario, Armed(kind, change), template, clean)
 
     @contextmanager
-    def _database(self, template: str = "template1") -> Iterator[str]:
+    def _database(self, template: str) -> Iterator[str]:
         """Lend a database; the server may crash meanwhile."""
         name = f"cell_{next(self._numbers)}"
         with admin_session() as cursor:
@@ -170,32 +182,20 @@ class Matrix:
             with admin_session() as cursor:
                 cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    @contextmanager
-    def prepared(self, scenario: Scenario) -> Iterator[str]:
-        """Lend a database, as a template, in which the acts before have been done."""
-        with self._database() as database:
-            self.done_all(scenario.before, database)
-            yield database
-
-    def try_cell(
-        self, scenario: Scenario, change: Change, kind: FaultKind, template: str, clean: Books
-    ) -> Outcome:
-        outcome = Outcome(scenario.name, change, kind)
-        began = time.monotonic()
+    def _try(self, scenario: Scenario, armed: Armed, template: str, clean: Books) -> Outcome:
+        outcome = Outcome(scenario.name, armed.change, armed.kind)
         with self._database(template) as database:
             reader = Reader(database, moves_only=scenario.moves_only)
             try:
-                self._suffer(scenario, Armed(kind, change), database)
-                self.done_all(scenario.after, database)
+                self._suffer(scenario, armed, database)
+                self._do_all(scenario.after, database)
                 reader.end()
                 self._compare(scenario, clean, database)
-            except AssertionError as error:
+            except (AssertionError, DeadlineError) as error:
                 outcome.wrong = str(error)
             finally:
                 reader.end(quietly=True)
-        outcome.snapshots, outcome.seconds = reader.snapshots, time.monotonic() - began
         self.snapshots += reader.snapshots
-        self.faults += 1
         return outcome
 
     def _suffer(self, scenario: Scenario, armed: Armed, database: str) -> None:
@@ -233,25 +233,25 @@ class Matrix:
     def _said(self) -> str:
         return self._log().read_text()
 
-    def done(self, name: str, database: str) -> None:
+    def _do(self, name: str, database: str) -> None:
         code = _end_of(self._begin(name, 0, database))
         assert code == 0, f"{name} failed without a fault: {self._said()}"
 
-    def done_all(self, names: Sequence[str], database: str) -> None:
+    def _do_all(self, names: Sequence[str], database: str) -> None:
         for name in names:
-            self.done(name, database)
+            self._do(name, database)
 
     # --- invariants ------------------------------------------------------------------------------
 
-    def books(self, scenario: Scenario, database: str) -> Books:
+    def _books(self, scenario: Scenario, database: str) -> Books:
         """Sweep, check what has to hold of any ledger, and return what has to be as ever."""
-        self.done("tidy", database)
+        self._do("tidy", database)
         with LedgerConnection(direct(database), "books") as connection:
             for state in verify(connection, "bank") if scenario.verifies else ():
                 assert state.is_exact in (True, None), f"verify: {state}"
             live = connection.all(SQL(LIVE))
             assert not live, f"attempts still live: {live}"
-            own = [*bank.ACTS, "driver", "reliability driver"]
+            own = [*bank.ACTS, "driver"]
             _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
             tables = {
                 name: Counter(
@@ -262,36 +262,26 @@ class Matrix:
             }
             log = connection.all(SQL(COMMITS))
             numbers = [row["commit_number"] for row in log]
-            assert numbers == sorted(set(numbers)), f"commits out of order: {numbers}"
+            assert numbers == [*range(1, len(log) + 1)], f"a gap between commits: {numbers}"
             return Books(
                 tables,
-                connection.all(SQL(POSITION)),
-                connection.all(SQL(TXIDS)),
-                [(row["kind"], row["txid"]) for row in log],
+                [row["txid"] for row in connection.all(SQL(COMMITTED))],
+                [row["txid"] for row in log if row["kind"] == "COMMIT"],
             )
 
     def _compare(self, scenario: Scenario, clean: Books, database: str) -> None:
-        found = self.books(scenario, database)
+        found = self._books(scenario, database)
         for name, rows in clean.tables.items():
             missing, surplus = rows - found.tables[name], found.tables[name] - rows
             assert not missing + surplus, f"{name} lacks {missing}, has {surplus}"
-        by_txid = [
-            sorted(t["txid"] for t in one.txids if not t["?column?"]) for one in (clean, found)
-        ]
-        assert by_txid[0] == by_txid[1], f"committed: {by_txid[1]} instead of {by_txid[0]}"
-        first_commits = [[t for kind, t in one.kinds if kind == "COMMIT"] for one in (clean, found)]
-        assert first_commits[0] == first_commits[1], f"commit log: {first_commits[1]}"
+        for what in ("committed", "first_commits"):
+            expected, have = getattr(clean, what), getattr(found, what)
+            assert expected == have, f"{what}: {have} instead of {expected}"
 
 
 def direct(database: str) -> str:
     """Return how this process gets to a database, where no fault happens."""
     return f"service=reliability dbname={database}"
-
-
-def first_and_last(changes: Sequence[Change]) -> list[Change]:
-    """Return the first and the last change of each name, in order."""
-    last = {change.statement: change for change in changes}
-    return [c for c in changes if c.occurrence == 1 or c == last[c.statement]]
 
 
 class Reader:
@@ -349,8 +339,5 @@ def _end_of(process: BaseProcess) -> int:
     return int(process.exitcode or 0)
 
 
-def _wait_for(holds: Any, what: str, seconds: float = END_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.005)
+def _wait_for(holds: Callable[[], bool], what: str) -> None:
+    wait_until(holds, what, END_SECONDS, every=0.005)

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from reliability.ledger.queries import queries
+from reliability.testing.faults import may_write
 
-_READS = re.compile(r"(\s|--[^\n]*\n)*SELECT\b", re.IGNORECASE)
-_MAY_WRITE = re.compile(r"\breliability\.\w+\s*\(", re.IGNORECASE)
 _PLACE = re.compile(r"%\(|%%")
 _WRITES = re.compile(r"^(INSERT|UPDATE|DELETE|CREATE|ALTER|DROP)\b", re.MULTILINE)
 _COMMIT = "commit"
@@ -59,7 +59,7 @@ KILLS = (FaultKind.KILLED, FaultKind.KILLED_AFTER)
 WITH_ANOTHER = (FaultKind.FROZEN, FaultKind.TWICE)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Change:
     """A change of the ledger, or of target tables, that a process makes.
 
@@ -102,7 +102,7 @@ class Proxy:
     """
 
     def __init__(self, folder: Path, port: int, crash: Callable[[], None]) -> None:
-        self.folder, self._port, self._crash = folder, port, crash
+        self.folder, self._port, self.crash = folder, port, crash
         self.changes: list[Change] = []
         self.armed: Armed | None = None
         self._counted: Counter[str] = Counter()
@@ -156,9 +156,6 @@ class Proxy:
                 return None
             return armed
 
-    def crash(self) -> None:
-        self._crash()
-
 
 class _Session:
     """One client's session."""
@@ -166,7 +163,6 @@ class _Session:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._transaction = _Transaction()
-        self._is_copying = False
         self._swallows = threading.Event()
         self._is_swallowed = threading.Event()
 
@@ -240,7 +236,7 @@ class _Session:
                 self._send(b"Q", body)
                 if armed.kind is FaultKind.FROZEN:
                     os.kill(armed.pid, signal.SIGCONT)
-            case _:
+            case FaultKind.LOST | FaultKind.KILLED_AFTER | FaultKind.CRASHED:
                 self._act_and_lose(armed, body)
 
     def _act_and_lose(self, armed: Armed, body: bytes) -> None:
@@ -272,8 +268,7 @@ class _Session:
                 break  # what is asked behind it is no change
             if name in _SETTINGS:
                 continue
-            statement = queries()[name]
-            if not _READS.match(statement) or _MAY_WRITE.search(statement):
+            if may_write(queries()[name].encode()):
                 seen.writes, seen.last = True, name
         if not (ends and seen.writes):
             return ""
@@ -284,26 +279,21 @@ class _Session:
 def named_statements(text: str) -> list[str]:
     """Return the names of a round trip's statements, in order.
 
-    Two may begin with the same text up to their first parameter: the first name is taken.
+    No two begin with the same text up to their first parameter.
     """
-    found: dict[int, tuple[int, str]] = {}
+    found: dict[int, str] = {}
     for beginning, name in _beginnings():
         place = text.find(beginning)
         while place >= 0:
             if place == 0 or text[place - 1] == "\n" or text[place - 2 : place] == "; ":
-                found[place] = max(found.get(place, (0, "")), (len(beginning), name))
+                found[place] = name
             place = text.find(beginning, place + len(beginning))
-    return [name for _, (_, name) in sorted(found.items())]
+    return [found[place] for place in sorted(found)]
 
 
-_BEGINNINGS: list[tuple[str, str]] = []
-
-
+@cache
 def _beginnings() -> list[tuple[str, str]]:
-    if not _BEGINNINGS:
-        for name, statement in queries().items():
-            _BEGINNINGS.append((_PLACE.split(statement, maxsplit=1)[0], name))
-    return _BEGINNINGS
+    return [(_PLACE.split(text, maxsplit=1)[0], name) for name, text in queries().items()]
 
 
 def _is_complete(data: bytes, server: socket.socket) -> bool:

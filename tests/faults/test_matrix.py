@@ -8,7 +8,7 @@ import pytest
 
 from reliability.ledger.queries import queries
 from tests.faults.__main__ import server
-from tests.faults.matrix import COMMITTING, WORKED, Matrix, Outcome, Scenario
+from tests.faults.matrix import COMMITTING, WORKED, Matrix, Scenario, last_of
 from tests.faults.proxy import Change, FaultKind, named_statements
 
 #: What decides that a txid is processed, and that it has committed; of the last txid.
@@ -23,20 +23,10 @@ def matrix() -> Iterator[Matrix]:
         yield matrix
 
 
-def outcomes(matrix: Matrix, scenario: Scenario, *names: str) -> Iterator[Outcome]:
-    """Let each kind of fault happen to the last change of each name."""
-    with matrix.prepared(scenario) as template:
-        changes, clean = matrix.cells(scenario, template)
-        last = {change.statement: change for change in changes}
-        for name in names:
-            for kind in FaultKind:
-                yield matrix.try_cell(scenario, last[name], kind, template, clean)
-
-
 @pytest.mark.timeout(300)
 def test_whatever_happens_to_a_commit_its_txid_counts_once(matrix):
     """G1, G2, G3, G8: by real processes, while a reader looks at all tables."""
-    tried = [*outcomes(matrix, COMMITTING, *DECIDING)]
+    tried = [*matrix.outcomes(COMMITTING, last_of(*DECIDING))]
     assert len(tried) == len(DECIDING) * len(FaultKind)
     assert [outcome for outcome in tried if outcome.wrong] == []
     assert matrix.snapshots > 100
@@ -44,16 +34,14 @@ def test_whatever_happens_to_a_commit_its_txid_counts_once(matrix):
 
 def test_what_counts_twice_after_a_lost_answer_is_found(matrix):
     """An UPDATE by hand is not exactly-once: who tries it again adds it again."""
-    wrong = {one.kind for one in outcomes(matrix, BY_HAND, "a statement") if one.wrong}
+    wrong = {one.kind for one in matrix.outcomes(BY_HAND) if one.wrong}
     assert wrong >= {FaultKind.LOST, FaultKind.KILLED_AFTER, FaultKind.TWICE}
     assert not wrong & {FaultKind.REFUSED, FaultKind.CUT, FaultKind.KILLED}
 
 
 def test_a_fault_that_does_not_happen_is_no_proof(matrix):
-    with matrix.prepared(COMMITTING) as template:
-        _, clean = matrix.cells(COMMITTING, template)
-        never = Change("end_seal", 1000)
-        outcome = matrix.try_cell(COMMITTING, never, FaultKind.CUT, template, clean)
+    never = Change("end_seal", 1000)
+    [outcome] = matrix.outcomes(COMMITTING, lambda _: [never], [FaultKind.CUT])
     assert outcome.wrong == "the fault has not happened"
 
 

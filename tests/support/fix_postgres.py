@@ -123,12 +123,14 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory) -> Iterator[Environment]:
     """An isolated environment beside the user's own; Postgres is up in it, Airflow is not."""
-    environment = Environment(
-        ROOT,
-        tmp_path_factory.mktemp("environment"),
-        throwaway=True,
-        profile="demo",
-    )
+    with running_environment(tmp_path_factory.mktemp("environment")) as environment:
+        yield environment
+
+
+@contextmanager
+def running_environment(folder: Path) -> Iterator[Environment]:
+    """Run Postgres, with hostile settings, and let this process find it for the block."""
+    environment = Environment(ROOT, folder, throwaway=True, profile="demo")
     environment.up_postgres()
     before = dict(os.environ)
     os.environ.update(environment.own_env())
