@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
 CONNECT_TIMEOUT_SECONDS = 10
+#: How long a Spark driver, and its tasks with the rows in their spools, wait for a session.
+SPARK_PATIENCE_SECONDS = 300.0
 COPY_CHUNK_BYTES = 1 << 20
 
 
@@ -206,13 +209,21 @@ class LedgerConnection:
 
     :param address: where the database is, or libpq's connection string of the ledger's own; its
         credentials are asked for whenever a session is opened
+    :param opens_within: for how many seconds to try again while there is no server, or no place
+        for a session. A session that has ended between two transactions is then opened again, so
+        it must hold nothing from one to the next, such as a lock
     """
 
     def __init__(
-        self, address: DatabaseAddress | str, application_name: str = "reliability"
+        self,
+        address: DatabaseAddress | str,
+        application_name: str = "reliability",
+        *,
+        opens_within: float = 0.0,
     ) -> None:
         self.address = DatabaseAddress(dsn=address) if isinstance(address, str) else address
         self.application_name = session_name(application_name)
+        self.opens_within = opens_within
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False
@@ -301,21 +312,6 @@ class LedgerConnection:
                 error.in_database(self.database)
             raise
 
-    def open_patiently(self, seconds: float) -> None:
-        """Open the session; if there is no place for it, or no server, try again for so long.
-
-        :raises LedgerUnavailable: there was none all the time
-        """
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                with self._session():
-                    return
-            except LedgerUnavailable:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(random.uniform(0.2, 2.0))  # not all of a stage's tasks at once
-
     def server(self) -> tuple[str, int, str]:
         """Return host, port and database of the session; the host of a socket is its folder."""
         with self._session() as cursor:
@@ -334,17 +330,34 @@ class LedgerConnection:
             self._connection = None
 
     def _connect(self) -> Connection:
+        if self._connection is not None and self.opens_within and _has_ended(self._connection):
+            self.close()
         if self._connection is None or self._connection.closed:
-            connection = self._log_in()
-            connection.autocommit = True  # BEGIN and COMMIT are explicit
-            read_all_times(connection)
-            try:
-                self._pins = self._open_session(connection)
-            except BaseException:
-                connection.close()  # a session without its settings must not be used
-                raise
-            self._connection = connection
+            self._connection = self._opened()
         return self._connection
+
+    def _opened(self) -> Connection:
+        """Open a session; if there is no place for it, or no server, try again."""
+        until = time.monotonic() + self.opens_within
+        while True:
+            try:
+                return self._open()
+            except psycopg2.Error as error:
+                is_away = isinstance(translate(error), LedgerUnavailable)
+                if not is_away or time.monotonic() >= until:
+                    raise
+            time.sleep(random.uniform(0.2, 2.0))  # not all of a stage's tasks at once
+
+    def _open(self) -> Connection:
+        connection = self._log_in()
+        connection.autocommit = True  # BEGIN and COMMIT are explicit
+        read_all_times(connection)
+        try:
+            self._pins = self._open_session(connection)
+        except BaseException:
+            connection.close()  # a session without its settings must not be used
+            raise
+        return connection
 
     def _log_in(self) -> Connection:
         keywords = self.address.keywords()
@@ -380,6 +393,20 @@ class LedgerConnection:
         except psycopg2.Error as error:
             logger.warning("ignored an error in a rollback: %s", error)
             self.close()
+
+
+def _has_ended(connection: Connection) -> bool:
+    """Say whether the server has ended an idle session: it has told so, or closed its socket."""
+    if connection.closed:
+        return True
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    try:
+        while waiting.poll(0):  # a last notice, and then the end
+            connection.poll()
+    except psycopg2.Error:
+        return True
+    return bool(connection.closed)
 
 
 def _connected(keywords: Mapping[str, str], application_name: str) -> Connection:

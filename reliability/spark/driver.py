@@ -49,7 +49,7 @@ from reliability.core.types import read_as
 from reliability.deployment.address import address_of, executor_address
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.topologies import load_topology
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection
 from reliability.spark.frames.corrections import with_corrections, with_sources
 from reliability.spark.frames.jvm import is_gone, process_id, stop_context
 from reliability.spark.frames.one_evaluation import is_lost_evaluation
@@ -100,10 +100,13 @@ _RAISED = re.compile(
 def main(arguments: Sequence[str]) -> int:
     """Process the attempt that the arguments name; return the exit code for spark-submit."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.ERROR)  # it tells of each socket that it closes
     pin_zone()
     submission = Submission.parse(arguments)
     connection = LedgerConnection(
-        address_of(), application_name=f"reliability {submission.grant} driver"
+        address_of(),
+        application_name=f"reliability {submission.grant} driver",
+        opens_within=SPARK_PATIENCE_SECONDS,
     )
     try:
         process_attempt(connection, submission)

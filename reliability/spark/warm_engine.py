@@ -123,6 +123,8 @@ class Engine:
             answer = self._begin(connection).access() if request == STEP else self._status()
             told = {**answer, "versions": versions()}
             connection.sendall(json.dumps(told).encode() + b"\n")
+        except ConnectionError:
+            logger.info("who made a request has gone")
         except Exception:  # other steps go on
             logger.exception("a request was not answered")
         if connection not in self._steps:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from dev.services.accounts import memory, server_home_path
 from dev.services.credentials import SUPERUSER, Credentials
 from dev.services.ports import HOST, Ports
 from dev.services.postgres import NO_FSYNC, EmbeddedPostgres
-from dev.services.processes import wait_until
+from dev.services.processes import family, wait_gone, wait_until
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.errors import AttemptFenced, LedgerUnavailable
 from reliability.ledger.connection import LedgerConnection
@@ -22,6 +24,7 @@ from reliability.transaction.inspect.verify import verify
 from tests.support.command_line import say
 from tests.support.fix_pipeline import Pipeline, pipeline_of
 from tests.support.fix_postgres import database_of, new_database, rows
+from tests.support.python_driver import process_in_python
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["man", "man", "dog", "cat", "man", "dog", "cat", "egg", "egg"]
@@ -78,6 +81,15 @@ class Cluster(EmbeddedPostgres):
         standby.start()
         return standby
 
+    def end(self, how: signal.Signals) -> None:
+        """Let it end by a signal: a kill, an immediate or a fast shutdown."""
+        postmaster = self.postmaster()
+        assert postmaster is not None
+        own = family(postmaster)
+        for process in own if how is signal.SIGKILL else [postmaster]:
+            process.send_signal(how)
+        assert wait_gone(own, 30) == []
+
     def promote(self) -> None:
         self._run("pg_ctl", "promote", "--wait", "--silent", "--pgdata", str(self.data_dir))
 
@@ -119,6 +131,36 @@ def follow(primary, tmp_path):
     for standby in standbys:
         standby.kill()
         shutil.rmtree(standby.home.parent, ignore_errors=True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT, signal.SIGINT])
+def test_a_driver_goes_on_when_its_server_was_restarted_between_two_transactions(primary, how):
+    """S3: an attempt of hours had to begin again, as its driver's idle session was gone."""
+    with LedgerConnection(primary.dsn(), opens_within=60) as connection:
+        migrate(connection)
+        pipeline = pipeline_of(TOPOLOGY, connection)
+        pipeline.emit(None)
+        grant = pipeline.begin(1)
+        primary.end(how)
+        restart = threading.Timer(1, primary.start)
+        restart.start()
+        try:
+            process_in_python(connection, TOPOLOGY, grant)
+        finally:
+            restart.join()
+        pipeline.seal(grant)
+        pipeline.runner.commit(0)
+        assert table(connection) == [("dog", 1), ("man", 2)]
+
+
+def test_a_session_of_anyone_else_says_that_it_was_lost(primary):
+    """It may hold the lock of a checkpoint, which the next session would not have."""
+    with LedgerConnection(primary.dsn()) as connection:
+        migrate(connection)
+        primary.kill()
+        primary.start()
+        with pytest.raises(LedgerUnavailable):
+            connection.all("participants", topology=TOPOLOGY.name)
 
 
 def test_a_standby_goes_on_with_or_without_the_last_commits(primary, follow):

@@ -20,8 +20,10 @@ class PooledConnection(LedgerConnection):
     made for.
     """
 
-    def __init__(self, address: DatabaseAddress | str, application_name: str = "pooled") -> None:
-        super().__init__(address, "pooled")
+    def __init__(
+        self, address: DatabaseAddress | str, application_name: str = "pooled", **options: float
+    ) -> None:
+        super().__init__(address, "pooled", **options)
         self._name = application_name
         self._own_pins = ""
 

@@ -17,7 +17,11 @@ from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.deployment.address import DatabaseAddress
 from reliability.deployment.lazy import np, pa
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import (
+    SPARK_PATIENCE_SECONDS,
+    DatabaseTransaction,
+    LedgerConnection,
+)
 from reliability.spark.stage.encode import Chunks, encode
 from reliability.spark.stage.spool import spooled
 from reliability.states.digest import DIGEST, plus
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RESULT = "partition int, stage int"
-#: How long a task waits, with its rows in its spool, for a place among the server's sessions.
-SESSION_PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,9 @@ class StageTask:
         :raises SchemaMismatch: a value does not fit its column
         """
         rows = BinaryRows(batches, self.types, self.grant.attempt)
-        with LedgerConnection(self.address, f"reliability {self.grant}") as connection:
-            connection.open_patiently(SESSION_PATIENCE_SECONDS)
+        with LedgerConnection(
+            self.address, f"reliability {self.grant}", opens_within=SPARK_PATIENCE_SECONDS
+        ) as connection:
             try:
                 with connection.transaction() as tx:
                     tx.queue("show_nonce", nonce=self.grant.nonce)

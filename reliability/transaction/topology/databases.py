@@ -85,7 +85,9 @@ class TopologyDatabases:
         """Return the session with a database; "" is the coordinator's own."""
         if database not in self._connections:
             self._connections[database] = LedgerConnection(
-                address_of(database), self.coordinator.application_name
+                address_of(database),
+                self.coordinator.application_name,
+                opens_within=self.coordinator.opens_within,
             )
         return self._connections[database]
 
