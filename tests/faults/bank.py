@@ -28,6 +28,7 @@ from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.topology.alter import alter
 from tests.support.python_driver import process_in_python
@@ -37,6 +38,8 @@ MOST_TRIES = 20
 ACCOUNTS = ("ann", "bob", "cid", "dan")
 BATCHES = 3
 WHY = "a fault test"
+MART = "mart"
+OF_MART = f"RELIABILITY_DSN_{MART.upper()}"
 #: What has committed everywhere, or nowhere, whoever asks: money is moved, and never made.
 SUM_OF_ALL = """
     SELECT coalesce((SELECT sum(amount) FROM balance), 0) AS money,
@@ -56,15 +59,23 @@ def transfers() -> list[tuple[str, int, int]]:
 
 
 def moves(rows: Any) -> Mapping[str, Any]:
-    return {name: rows for name in ("balance", "moved", "seen", "kept")}
+    return {state.name: rows for state in bank().states}
 
 
 def bank(*, altered: bool = False) -> Topology:
-    """Return the topology: four kinds of state, one of which folds what is old."""
+    """Return the topology: four kinds of state, one of which folds what is old.
+
+    Two more are in another database, if there is one.
+    """
     balance: dict[str, Any] = {"amount": Sum("amount", "bigint"), "moves": Count()}
     if altered:
         balance["numbers"] = Sum("number", "bigint")
     moved = {"account": Append("account", "text"), "amount": Append("amount", "bigint")}
+    key = {"account": "text"}
+    in_mart = [
+        State("mart_balance", key=key, values=balance, database=MART),
+        State("mart_seen", values=moved, as_view=True, database=MART),
+    ]
     return Topology(
         "bank",
         spout=MemorySpout(
@@ -72,15 +83,16 @@ def bank(*, altered: bool = False) -> Topology:
         ),
         process=moves,
         states=[
-            State("balance", key={"account": "text"}, values=balance),
+            State("balance", key=key, values=balance),
             State("moved", values=moved),
             State("seen", values=moved, as_view=True),
             State(
                 "kept",
-                key={"account": "text"},
+                key=key,
                 values={"last": Latest("amount", by={"number": "bigint"}), "n": Count()},
                 keep=History(txids=1),
             ),
+            *(in_mart if OF_MART in os.environ else ()),
         ],
         max_spout_pending=2,
     )
@@ -158,13 +170,23 @@ def change_by_hand(connection: LedgerConnection, number: int) -> None:
 
 def set_up(connection: LedgerConnection, number: int) -> None:
     migrate(connection)
+    if OF_MART in os.environ:
+        with closing(LedgerConnection(os.environ[OF_MART], "set_up")) as mart:
+            migrate(mart)
+
+
+def prove(connection: LedgerConnection, number: int) -> None:
+    """Compare all tables with the contributions that are kept."""
+    for state in verify(connection, "bank"):
+        if state.is_exact is False:
+            raise SystemExit(f"verify: {state}")
 
 
 ACTS: Mapping[str, Callable[[LedgerConnection, int], None]] = {
     act.__name__: act
     for act in (
         work, emit_only, work_again, undo, let_go, park_first, skip_first, tidy, add_a_value,
-        forget_ann, mend, change_by_hand, set_up,
+        forget_ann, mend, change_by_hand, set_up, prove,
     )
 }  # fmt: skip
 

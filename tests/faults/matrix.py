@@ -12,8 +12,8 @@ import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from psycopg2.sql import SQL
 from dev.errors import DeadlineError
 from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.inspect.verify import verify
 from tests.faults import bank
 from tests.faults.proxy import KILLS, WITH_ANOTHER, Armed, Change, FaultKind, Proxy
 from tests.support.fix_postgres import admin_session, own_session
@@ -32,7 +31,9 @@ from tests.support.fix_postgres import admin_session, own_session
 MOST_TRIES = 5
 END_SECONDS = 90
 ANOTHER_SECONDS = 6.0
+BARE = "template1"
 KEPT = ("balance", "moved", "seen", "kept")
+IN_MART = ("mart_balance", "mart_seen")
 COMMITS = """
     SELECT commit_number, kind, txid FROM reliability.commit_log WHERE topology = 'bank' ORDER BY 1
 """
@@ -50,6 +51,26 @@ SESSIONS = """
 """
 
 
+Choice = Callable[[Sequence[Change]], Sequence[Change]]
+"""Chooses changes of a clean run, to which faults happen."""
+
+
+def first_and_last(changes: Sequence[Change]) -> Sequence[Change]:
+    """Return the first and the last change of each name, in order."""
+    last = {change.statement: change for change in changes}
+    return [c for c in changes if c.occurrence == 1 or c == last[c.statement]]
+
+
+def last(changes: Sequence[Change]) -> Sequence[Change]:
+    """Return the last change of each name."""
+    return [*{change.statement: change for change in changes}.values()]
+
+
+def last_of(*names: str) -> Choice:
+    """Choose the last change of each of these names."""
+    return lambda changes: [one for one in last(changes) if one.statement in names]
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What processes do one after the other.
@@ -59,6 +80,8 @@ class Scenario:
     :param after: acts of clean processes behind it
     :param verifies: the tables are what the contributions say
     :param done: what a refusal says of an act that has been done already
+    :param has_mart: two of the states are in another database
+    :param choose: the changes that faults happen to
     :param moves_only: all money together is 0 in each snapshot
     """
 
@@ -69,12 +92,13 @@ class Scenario:
     moves_only: bool = True
     verifies: bool = True
     done: str = ""
+    has_mart: bool = False
+    choose: Choice = first_and_last
 
 
 WORKED = ("set_up", "work")
 COMMITTING = Scenario("emit, process, commit", "work")
-SCENARIOS = (
-    COMMITTING,
+CORRECTED = (
     Scenario("replay", "work_again", WORKED),
     Scenario(
         "rollback",
@@ -83,6 +107,10 @@ SCENARIOS = (
         ("let_go", "work_again"),
         done="is the last committed txid already",
     ),
+)
+SCENARIOS = (
+    COMMITTING,
+    *CORRECTED,
     Scenario("release", "let_go", (*WORKED, "undo"), ("work_again",)),
     Scenario("park", "park_first", ("set_up", "emit_only"), done="has already committed"),
     Scenario("skip", "skip_first", ("set_up", "emit_only"), ("work",)),
@@ -91,6 +119,10 @@ SCENARIOS = (
     Scenario("erase", "forget_ann", WORKED, moves_only=False),
     Scenario("repair", "mend", (*WORKED, "change_by_hand"), moves_only=False),
     Scenario("migrate", "set_up", (), ("work",)),
+    *(
+        replace(one, name=f"{one.name}, two databases", has_mart=True)
+        for one in (COMMITTING, *CORRECTED)
+    ),
 )
 
 
@@ -113,22 +145,6 @@ class Outcome:
     wrong: str = ""
 
 
-def first_and_last(changes: Sequence[Change]) -> list[Change]:
-    """Return the first and the last change of each name, in order."""
-    last = {change.statement: change for change in changes}
-    return [c for c in changes if c.occurrence == 1 or c == last[c.statement]]
-
-
-def last_of(*names: str) -> Callable[[Sequence[Change]], Sequence[Change]]:
-    """Choose the last change of each name."""
-
-    def choose(changes: Sequence[Change]) -> Sequence[Change]:
-        last = {change.statement: change for change in changes}
-        return [last[name] for name in names]
-
-    return choose
-
-
 @dataclass
 class Matrix:
     """Runs cells on one server.
@@ -140,6 +156,7 @@ class Matrix:
     proxy: Proxy
     variables: Mapping[str, str]
     snapshots: int = 0
+    _has_mart: bool = False
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
 
@@ -151,40 +168,53 @@ class Matrix:
     def outcomes(
         self,
         scenario: Scenario,
-        choose: Callable[[Sequence[Change]], Sequence[Change]] = first_and_last,
+        choose: Choice | None = None,
         kinds: Sequence[FaultKind] = tuple(FaultKind),
     ) -> Iterator[Outcome]:
         """Let each kind of fault happen to what is chosen of the changes of a clean run."""
-        with self._database("template1") as template:
+        self._has_mart = scenario.has_mart
+        with self._databases() as template:
             self._do_all(scenario.before, template)
-            with self._database(template) as database:
+            with self._databases(template) as database:
                 self.proxy.begin()
                 self._do(scenario.act, database)
                 changes = [*self.proxy.changes]
                 self._do_all(scenario.after, database)
                 clean = self._books(scenario, database)
             assert changes, f"{scenario.name} changes nothing"
-            for change in choose(changes):
+            for change in (choose or scenario.choose)(changes):
                 for kind in kinds:
                     yield self._try(scenario, Armed(kind, change), template, clean)
 
     @contextmanager
-    def _database(self, template: str) -> Iterator[str]:
-        """Lend a database; the server may crash meanwhile."""
+    def _databases(self, template: str = "") -> Iterator[str]:
+        """Lend a database, and with it its mart; the server may crash meanwhile."""
         name = f"cell_{next(self._numbers)}"
+        with ExitStack() as stack:
+            for database, of in self._pairs(name, template):
+                stack.enter_context(self._database(database, of))
+            yield name
+
+    def _pairs(self, name: str, template: str) -> Iterator[tuple[str, str]]:
+        yield name, template or BARE
+        if self._has_mart:
+            yield mart_of(name), mart_of(template) if template else BARE
+
+    @contextmanager
+    def _database(self, name: str, template: str) -> Iterator[None]:
         with admin_session() as cursor:
             cursor.execute(
                 f"CREATE DATABASE {name} OWNER reliability TEMPLATE {template} STRATEGY file_copy"
             )
         try:
-            yield name
+            yield
         finally:
             with admin_session() as cursor:
                 cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def _try(self, scenario: Scenario, armed: Armed, template: str, clean: Books) -> Outcome:
         outcome = Outcome(scenario.name, armed.change, armed.kind)
-        with self._database(template) as database:
+        with self._databases(template) as database:
             reader = Reader(database, moves_only=scenario.moves_only)
             try:
                 self._suffer(scenario, armed, database)
@@ -220,9 +250,12 @@ class Matrix:
             tries += 1
 
     def _begin(self, name: str, number: int, database: str) -> BaseProcess:
+        variables = dict(self.variables)
+        if self._has_mart:
+            variables[bank.OF_MART] = self.proxy.dsn(mart_of(database))
         process: BaseProcess = self._context.Process(
             target=bank.act,
-            args=(name, number, self.proxy.dsn(database), dict(self.variables), str(self._log())),
+            args=(name, number, self.proxy.dsn(database), variables, str(self._log())),
         )
         process.start()
         return process
@@ -246,20 +279,18 @@ class Matrix:
     def _books(self, scenario: Scenario, database: str) -> Books:
         """Sweep, check what has to hold of any ledger, and return what has to be as ever."""
         self._do("tidy", database)
+        if scenario.verifies:
+            self._do("prove", database)
+        tables: dict[str, Counter[str]] = {}
+        for kept, name in ((KEPT, database), (IN_MART, mart_of(database))):
+            if kept is KEPT or self._has_mart:
+                with LedgerConnection(direct(name), "books") as connection:
+                    tables |= {table: _rows_of(connection, table) for table in kept}
         with LedgerConnection(direct(database), "books") as connection:
-            for state in verify(connection, "bank") if scenario.verifies else ():
-                assert state.is_exact in (True, None), f"verify: {state}"
             live = connection.all(SQL(LIVE))
             assert not live, f"attempts still live: {live}"
             own = [*bank.ACTS, "driver"]
             _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
-            tables = {
-                name: Counter(
-                    str({k: v for k, v in row.items() if not k.startswith("_")})
-                    for row in connection.all(SQL(f"SELECT * FROM public.{name}"))
-                )
-                for name in KEPT
-            }
             log = connection.all(SQL(COMMITS))
             numbers = [row["commit_number"] for row in log]
             assert numbers == [*range(1, len(log) + 1)], f"a gap between commits: {numbers}"
@@ -277,6 +308,18 @@ class Matrix:
         for what in ("committed", "first_commits"):
             expected, have = getattr(clean, what), getattr(found, what)
             assert expected == have, f"{what}: {have} instead of {expected}"
+
+
+def mart_of(database: str) -> str:
+    """Return the other database of a cell's."""
+    return f"{database}_{bank.MART}"
+
+
+def _rows_of(connection: LedgerConnection, table: str) -> Counter[str]:
+    return Counter(
+        str({k: v for k, v in row.items() if not k.startswith("_")})
+        for row in connection.all(SQL(f"SELECT * FROM public.{table}"))
+    )
 
 
 def direct(database: str) -> str:
