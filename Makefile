@@ -5,13 +5,13 @@ export PYTHON KILL ENGINE KEEP
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/browser \
-	tests/replay tests/mutants tests/conformance tests/faults
+	tests/replay tests/mutants tests/conformance tests/faults tests/chaos
 
 # Strict: a link, a heading or a picture that is missing fails it.
 SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix test-faults bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix test-faults chaos bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 
 test-faults: setup ## Each change of the ledger x each kind of fault, on processes; ONLY="rollback …"
 	@$(PY) -m tests.faults $(ONLY)
+
+chaos: setup ## A bank's work while all processes are killed at random; MINUTES=60, SEED=
+	@$(PY) -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 matrix: setup ## Try each combination of versions in an environment of its own; ONLY="airflow3.0 …"
 	@$(PY) -m dev.matrix $(if $(ONLY),--only $(ONLY))
