@@ -209,9 +209,8 @@ class LedgerConnection:
 
     :param address: where the database is, or libpq's connection string of the ledger's own; its
         credentials are asked for whenever a session is opened
-    :param opens_within: for how many seconds to try again while there is no server, or no place
-        for a session. A session that has ended between two transactions is then opened again, so
-        it must hold nothing from one to the next, such as a lock
+    :param opens_within: for how many seconds to try again while there is no server that takes
+        writes, or no place for a session
     """
 
     def __init__(
@@ -227,6 +226,7 @@ class LedgerConnection:
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False
+        self._timeline: int | None = None
 
     @property
     def dsn(self) -> str:
@@ -312,6 +312,20 @@ class LedgerConnection:
                 error.in_database(self.database)
             raise
 
+    def reopen_at(self, timeline: int | None) -> None:
+        """From now on, open another session when this one has ended between two transactions.
+
+        It must hold nothing from one to the next, such as a lock. A promoted standby or a restored
+        server is at another timeline, and may lack what was done here: its loss is told (A1).
+
+        :param timeline: the server's; None, if it does not tell one, changes nothing
+        """
+        self._timeline = timeline
+
+    @property
+    def reopens(self) -> bool:
+        return self._timeline is not None
+
     def server(self) -> tuple[str, int, str]:
         """Return host, port and database of the session; the host of a socket is its folder."""
         with self._session() as cursor:
@@ -330,23 +344,40 @@ class LedgerConnection:
             self._connection = None
 
     def _connect(self) -> Connection:
-        if self._connection is not None and self.opens_within and _has_ended(self._connection):
+        if self._connection is not None and self.reopens and _has_ended(self._connection):
             self.close()
+            logger.warning("the session %s has ended: opening another one", self.application_name)
+            self._connection = self._open_patiently()
+            self._check_timeline(self._connection)
         if self._connection is None or self._connection.closed:
-            self._connection = self._opened()
+            self._connection = self._open_patiently()
         return self._connection
 
-    def _opened(self) -> Connection:
-        """Open a session; if there is no place for it, or no server, try again."""
+    def _open_patiently(self) -> Connection:
+        """Open a session; while there is no place for it, or no server that takes it, try again."""
         until = time.monotonic() + self.opens_within
         while True:
             try:
-                return self._open()
+                connection = self._open()
+                if not self._is_standby or time.monotonic() >= until:
+                    return connection
+                connection.close()
             except psycopg2.Error as error:
                 is_away = isinstance(translate(error), LedgerUnavailable)
                 if not is_away or time.monotonic() >= until:
                     raise
             time.sleep(random.uniform(0.2, 2.0))  # not all of a stage's tasks at once
+
+    def _check_timeline(self, connection: Connection) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(queries()["server_timeline"])
+            [row] = cast(list[Row], cursor.fetchall())
+        if row["now"] != self._timeline:
+            self._timeline = None
+            self.close()
+            raise LedgerUnavailable(
+                "the server was restored or has failed over: it may lack what was done before"
+            )
 
     def _open(self) -> Connection:
         connection = self._log_in()

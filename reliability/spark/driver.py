@@ -46,10 +46,10 @@ from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.core.types import read_as
-from reliability.deployment.address import address_of, executor_address
+from reliability.deployment.address import executor_address
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.topologies import load_topology
-from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection
+from reliability.ledger.connection import LedgerConnection
 from reliability.spark.frames.corrections import with_corrections, with_sources
 from reliability.spark.frames.jvm import is_gone, process_id, stop_context
 from reliability.spark.frames.one_evaluation import is_lost_evaluation
@@ -72,6 +72,7 @@ from reliability.states.kinds import stored_state
 from reliability.transaction.process.attempt_messages import (
     DriverProcess,
     declare_partitions,
+    driver_session,
     end_attempt,
     read_batch_meta,
     read_corrections,
@@ -103,11 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("py4j").setLevel(logging.ERROR)  # it tells of each socket that it closes
     pin_zone()
     submission = Submission.parse(arguments)
-    connection = LedgerConnection(
-        address_of(),
-        application_name=f"reliability {submission.grant} driver",
-        opens_within=SPARK_PATIENCE_SECONDS,
-    )
+    connection = driver_session(submission.grant)
     try:
         process_attempt(connection, submission)
     except AttemptFenced as error:
@@ -280,6 +277,7 @@ class _StepRun:
 def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> int:
     """Record in the ledger why the attempt failed, as the exit code does not say why."""
     logger.error("%s", error)
+    connection.opens_within = 0  # whoever waits for the driver knows as much
     try:
         end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:

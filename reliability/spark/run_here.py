@@ -14,13 +14,11 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
-from reliability.deployment.address import address_of
 from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
-from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.interval_run import IntervalRun, RunResult
 from reliability.transaction.own_run import RunFailed, RunStep
-from reliability.transaction.process.attempt_messages import end_attempt
+from reliability.transaction.process.attempt_messages import driver_session, end_attempt
 from reliability.transaction.topology.databases import open_ledger
 
 if TYPE_CHECKING:
@@ -131,10 +129,7 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
     def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
         from reliability.spark.driver import as_error, process_with
 
-        with (
-            one_at_a_time,
-            LedgerConnection(address_of(), f"reliability {grant} driver") as connection,
-        ):
+        with one_at_a_time, driver_session(grant) as connection:
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)
             except Exception as error:

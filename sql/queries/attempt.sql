@@ -124,7 +124,8 @@ INSERT INTO reliability.code (digest, contents) VALUES (%(digest)s, %(contents)s
     ON CONFLICT (digest) DO NOTHING;
 
 -- start_step --
--- The driver's first message: from here on the lease is renewed by progress.
+-- The driver's first message: from here on the lease is renewed by progress. The timeline tells
+-- whether a session that is opened later is with the same server.
 UPDATE reliability.attempt_step d
    SET started_at = clock_timestamp(),
        driver_host = %(host)s, driver_pid = %(jvm_pid)s, python_pid = %(python_pid)s,
@@ -135,7 +136,7 @@ UPDATE reliability.attempt_step d
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
    AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
    AND d.step = %(step)s AND d.status = 'RUNNING' AND d.started_at IS NULL
-RETURNING d.attempt_id;
+RETURNING d.attempt_id, reliability.timeline() AS timeline;
 
 -- end_step --
 -- Mark a running step of a PROCESSING attempt as done.

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from dev.services.processes import wait_until
 from reliability.core.definitions import Topology
-from reliability.deployment.address import address_of
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.topologies import load_topology
-from reliability.ledger.connection import LedgerConnection
 from reliability.spark.imports import find_code
 from reliability.spark.submission import Submission
-from reliability.transaction.process.attempt_messages import DriverProcess, start_step
+from reliability.transaction.process.attempt_messages import (
+    DriverProcess,
+    driver_session,
+    start_step,
+)
 from tests.support.python_driver import stage_batch
 
 PATIENCE = 1200
@@ -33,9 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     grant = submission.grant
     topology = load_topology(submission.module, grant.topology)
     hold = Path(os.environ["DATES_FOLDER"]) / topology.name / "hold"
-    with LedgerConnection(
-        address_of(), application_name=f"reliability {grant} driver"
-    ) as connection:
+    with driver_session(grant) as connection:
         start_step(connection, grant, submission.step, _this_driver(topology))
         wait_until(lambda: not hold.exists(), "to be let go", PATIENCE)
         stage_batch(connection, topology, grant, submission.step)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,25 @@ from tests.support.python_driver import process_in_python
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["man", "man", "dog", "cat", "man", "dog", "cat", "egg", "egg"]
-TOPOLOGY = Topology(
-    "words",
-    spout=MemorySpout({"word": "string"}, [WORDS], take=3),
-    process=lambda batch: {"words": batch},
-    states=[State("words", key={"word": "text"}, values={"times": Count()})],
-    max_spout_pending=3,
-)
+
+
+def topology(happens: Callable[[], None] = lambda: None) -> Topology:
+    """Return a topology that counts words, and lets something happen while Spark works."""
+
+    def process(batch):
+        happens()
+        return {"words": batch}
+
+    return Topology(
+        "words",
+        spout=MemorySpout({"word": "string"}, [WORDS], take=3),
+        process=process,
+        states=[State("words", key={"word": "text"}, values={"times": Count()})],
+        max_spout_pending=3,
+    )
+
+
+TOPOLOGY = topology()
 
 
 def table(connection):
@@ -136,21 +148,49 @@ def follow(primary, tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT, signal.SIGINT])
 def test_a_driver_goes_on_when_its_server_was_restarted_between_two_transactions(primary, how):
     """S3: an attempt of hours had to begin again, as its driver's idle session was gone."""
+    restart = threading.Timer(1, primary.start)
+
+    def end() -> None:
+        primary.end(how)
+        restart.start()
+
     with LedgerConnection(primary.dsn(), opens_within=60) as connection:
         migrate(connection)
         pipeline = pipeline_of(TOPOLOGY, connection)
         pipeline.emit(None)
         grant = pipeline.begin(1)
-        primary.end(how)
-        restart = threading.Timer(1, primary.start)
-        restart.start()
         try:
-            process_in_python(connection, TOPOLOGY, grant)
+            process_in_python(connection, topology(end), grant)
         finally:
             restart.join()
         pipeline.seal(grant)
         pipeline.runner.commit(0)
         assert table(connection) == [("dog", 1), ("man", 2)]
+
+
+def test_a_driver_does_not_go_on_with_a_standby_that_was_promoted(primary, follow):
+    """A1: it may lack rows that the driver has stored. S3: until then, it is waited for."""
+    with LedgerConnection(primary.dsn()) as connection:
+        migrate(connection)
+        pipeline = pipeline_of(TOPOLOGY, connection)
+        pipeline.emit(None)
+        grant = pipeline.begin(1)
+    standby = follow("standby")
+    promotion = threading.Timer(2, standby.promote)
+    both = primary.dsn().replace(
+        f"{HOST} port={primary.port}", f"{HOST},{HOST} port={primary.port},{standby.port}"
+    )
+
+    def fail_over() -> None:
+        primary.kill()
+        promotion.start()
+
+    with LedgerConnection(both, opens_within=60) as connection:
+        try:
+            with pytest.raises(LedgerUnavailable, match="has failed over"):
+                process_in_python(connection, topology(fail_over), grant)
+        finally:
+            promotion.join()
 
 
 def test_a_session_of_anyone_else_says_that_it_was_lost(primary):

@@ -29,7 +29,8 @@ from reliability.core.set_aside import Correction, Kind, QuarantinedRow, SetAsid
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.statement_key import StatementKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.deployment.address import address_of
+from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection, Row
 from reliability.ledger.read_rows import batch_of
 
 if TYPE_CHECKING:
@@ -53,17 +54,28 @@ class DriverProcess(StatementKey):
     code: CodeFingerprint
 
 
+def driver_session(grant: Grant) -> LedgerConnection:
+    """Return a driver's session, which waits for a server that is being restarted."""
+    name = f"reliability {grant} driver"
+    return LedgerConnection(address_of(), name, opens_within=SPARK_PATIENCE_SECONDS)
+
+
 def start_step(
     connection: LedgerConnection, grant: Grant, step: str, driver: DriverProcess
 ) -> None:
-    """Record the driver's first message; raise AttemptFenced if the step is another driver's."""
+    """Record the driver's first message; raise AttemptFenced if the step is another driver's.
+
+    From then on, the driver outlives a restart of the server while its session is idle.
+    """
     # Its own transaction, so that steps with the same new code do not wait for each other.
     code = driver.code
     connection.run("record_code", digest=code.digest, contents=as_json(code.contents))
     with connection.transaction() as tx:
-        row = tx.first("start_step", step=step, code_digest=code.digest, **driver, **grant)
-        raise_if_fenced(row, grant)
+        row = raise_if_fenced(
+            tx.first("start_step", step=step, code_digest=code.digest, **driver, **grant), grant
+        )
         raise_if_fenced(tx.first("renew_lease", **grant), grant)
+    connection.reopen_at(row["timeline"])
 
 
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:

@@ -84,11 +84,13 @@ class TopologyDatabases:
     def connection_of(self, database: str) -> LedgerConnection:
         """Return the session with a database; "" is the coordinator's own."""
         if database not in self._connections:
-            self._connections[database] = LedgerConnection(
+            connection = self._connections[database] = LedgerConnection(
                 address_of(database),
                 self.coordinator.application_name,
                 opens_within=self.coordinator.opens_within,
             )
+            if self.coordinator.reopens:
+                connection.reopen_at(connection.one("server_timeline")["now"])
         return self._connections[database]
 
     def __iter__(self) -> Iterator[LedgerConnection]:
