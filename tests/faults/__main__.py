@@ -28,6 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [
         s for s in SCENARIOS if not parsed.names or any(name in s.name for name in parsed.names)
     ]
+    if not chosen:
+        parser.error(f"no scenario is called {' or '.join(parsed.names)}")
     kinds = [k for k in FaultKind if not parsed.kind or any(p in k.value for p in parsed.kind)]
     began = time.monotonic()
     with server() as matrix:
@@ -51,8 +53,10 @@ def server() -> Iterator[Matrix]:
         proxy = Proxy(Path(name), environment.postgres.port, crash)
         password = environment.credentials.password("reliability")
         try:
-            yield Matrix(proxy, {**os.environ, "PGPASSWORD": password})
+            variables = {**os.environ, "PGPASSWORD": password}
+            yield Matrix(proxy, variables, environment.start_engine)
         finally:
+            environment.engine.stop()
             proxy.close()
 
 

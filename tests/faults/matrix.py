@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg2
 from psycopg2.sql import SQL
 
@@ -29,8 +30,9 @@ from tests.faults.proxy import KILLS, WITH_ANOTHER, Armed, Change, FaultKind, Pr
 from tests.support.fix_postgres import admin_session, own_session
 
 MOST_TRIES = 5
-END_SECONDS = 90
+END_SECONDS = 240
 ANOTHER_SECONDS = 6.0
+ANOTHER_SPARK_SECONDS = 30.0
 BARE = "template1"
 KEPT = ("balance", "moved", "seen", "kept")
 IN_MART = ("mart_balance", "mart_seen")
@@ -47,7 +49,7 @@ LIVE = """
 SESSIONS = """
     SELECT application_name, state FROM pg_stat_activity
      WHERE datname = current_database() AND pid <> pg_backend_pid()
-       AND application_name = ANY(%(names)s)
+       AND (application_name = ANY(%(names)s) OR application_name LIKE 'reliability %%')
 """
 
 
@@ -100,9 +102,12 @@ class Scenario:
     done: str = ""
     has_mart: bool = False
     choose: Choice = first_and_last
+    engine: str = ""
 
 
 WORKED = ("set_up", "work")
+#: What a driver and its Spark tasks change.
+OF_DRIVER = ("record_code", "COPY", "acknowledge", "declare_partitions")
 COMMITTING = Scenario("emit, process, commit", "work")
 CORRECTED = (
     Scenario("replay", "work_again", WORKED),
@@ -128,6 +133,10 @@ SCENARIOS = (
     *(
         replace(one, name=f"{one.name}, two databases", has_mart=True, choose=last_commit)
         for one in (COMMITTING, *CORRECTED)
+    ),
+    *(
+        Scenario(f"process, {name}", "work_in_spark", choose=last_of(*OF_DRIVER), engine=engine)
+        for engine, name in (("submit", "spark-submit"), ("warm", "warm engine"))
     ),
 )
 
@@ -156,13 +165,16 @@ class Matrix:
     """Runs cells on one server.
 
     :param variables: for the processes, to find the server
+    :param start_engine: starts the warm engine unless it runs
     :ivar snapshots: how many were read beside all cells
     """
 
     proxy: Proxy
     variables: Mapping[str, str]
+    start_engine: Callable[[], None]
     snapshots: int = 0
     _has_mart: bool = False
+    _spark: Mapping[str, str] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
 
@@ -179,6 +191,9 @@ class Matrix:
     ) -> Iterator[Outcome]:
         """Let each kind of fault happen to what is chosen of the changes of a clean run."""
         self._has_mart = scenario.has_mart
+        self._spark = {bank.ENGINE: scenario.engine} if scenario.engine else {}
+        if scenario.engine == "warm":
+            self.start_engine()
         with self._databases() as template:
             self._do_all(scenario.before, template)
             with self._databases(template) as database:
@@ -188,7 +203,9 @@ class Matrix:
                 self._do_all(scenario.after, database)
                 clean = self._books(scenario, database)
             assert changes, f"{scenario.name} changes nothing"
-            for change in (choose or scenario.choose)(changes):
+            chosen = (choose or scenario.choose)(changes)
+            assert chosen, f"{scenario.name}: nothing is chosen of {changes}"
+            for change in chosen:
                 for kind in kinds:
                     yield self._try(scenario, Armed(kind, change), template, clean)
 
@@ -221,17 +238,21 @@ class Matrix:
     def _try(self, scenario: Scenario, armed: Armed, template: str, clean: Books) -> Outcome:
         outcome = Outcome(scenario.name, armed.change, armed.kind)
         with self._databases(template) as database:
-            reader = Reader(database, moves_only=scenario.moves_only)
+            readers = [Reader(database, bank.SUM_OF_ALL, moves_only=scenario.moves_only)]
+            if self._has_mart:
+                readers.append(Reader(mart_of(database), bank.SUM_OF_MART, moves_only=True))
             try:
                 self._suffer(scenario, armed, database)
                 self._do_all(scenario.after, database)
-                reader.end()
+                for reader in readers:
+                    reader.end()
                 self._compare(scenario, clean, database)
             except (AssertionError, DeadlineError) as error:
                 outcome.wrong = str(error)
             finally:
-                reader.end(quietly=True)
-        self.snapshots += reader.snapshots
+                for reader in readers:
+                    reader.end(quietly=True)
+        self.snapshots += sum(reader.snapshots for reader in readers)
         return outcome
 
     def _suffer(self, scenario: Scenario, armed: Armed, database: str) -> None:
@@ -245,18 +266,22 @@ class Matrix:
         if armed.kind in WITH_ANOTHER:
             other = self._begin(scenario.act, tries, database)
             tries += 1
-            other.join(ANOTHER_SECONDS if armed.kind is FaultKind.FROZEN else 0.3)
+            seconds = ANOTHER_SPARK_SECONDS if self._spark else ANOTHER_SECONDS
+            other.join(seconds if armed.kind is FaultKind.FROZEN else 0.3)
             armed.thaw.set()
         codes = [_end_of(one) for one in (first, other) if one is not None]
         if armed.kind in KILLS:
-            assert codes == [-9], f"the process was not killed: {codes}"
+            is_dead = codes == [-9] if armed.pid == first.pid else not psutil.pid_exists(armed.pid)
+            assert is_dead, f"the process was not killed: {codes}"
+        assert {*codes} <= {0, bank.FAILED, *([-9] if armed.pid == first.pid else [])}, self._said()
         while codes[-1] != 0 and not (scenario.done and scenario.done in self._said()):
             assert tries < MOST_TRIES, f"it is not done after {tries} tries: {codes} {self._said()}"
             codes.append(_end_of(self._begin(scenario.act, tries, database)))
+            assert codes[-1] in (0, bank.FAILED), self._said()
             tries += 1
 
     def _begin(self, name: str, number: int, database: str) -> BaseProcess:
-        variables = dict(self.variables)
+        variables = {**self.variables, **self._spark}
         if self._has_mart:
             variables[bank.OF_MART] = self.proxy.dsn(mart_of(database))
         process: BaseProcess = self._context.Process(
@@ -292,11 +317,10 @@ class Matrix:
             if kept is KEPT or self._has_mart:
                 with LedgerConnection(direct(name), "books") as connection:
                     tables |= {table: _rows_of(connection, table) for table in kept}
+                    _wait_for_sessions(connection)
         with LedgerConnection(direct(database), "books") as connection:
             live = connection.all(SQL(LIVE))
             assert not live, f"attempts still live: {live}"
-            own = [*bank.ACTS, "driver"]
-            _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
             log = connection.all(SQL(COMMITS))
             numbers = [row["commit_number"] for row in log]
             assert numbers == [*range(1, len(log) + 1)], f"a gap between commits: {numbers}"
@@ -336,8 +360,8 @@ def direct(database: str) -> str:
 class Reader:
     """Reads the sum of all money in a loop, in single statements and in snapshots."""
 
-    def __init__(self, database: str, *, moves_only: bool) -> None:
-        self._name, self._moves_only = database, moves_only
+    def __init__(self, database: str, question: str, *, moves_only: bool) -> None:
+        self._name, self._question, self._moves_only = database, question, moves_only
         self.snapshots = 0
         self._wrong = ""
         self._ends = threading.Event()
@@ -362,12 +386,12 @@ class Reader:
         try:
             cursor.execute("SET search_path = public")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute(bank.SUM_OF_ALL)
+            cursor.execute(self._question)
             [first] = cursor.fetchall()
-            cursor.execute(bank.SUM_OF_ALL)
+            cursor.execute(self._question)
             [second] = cursor.fetchall()
             cursor.execute("COMMIT")
-            cursor.execute(bank.SUM_OF_ALL)
+            cursor.execute(self._question)
             [third] = cursor.fetchall()
         except (psycopg2.errors.UndefinedTable, psycopg2.errors.InFailedSqlTransaction):
             cursor.execute("ROLLBACK")
@@ -386,6 +410,11 @@ def _end_of(process: BaseProcess) -> int:
         process.join()
         raise AssertionError("a process has not ended")
     return int(process.exitcode or 0)
+
+
+def _wait_for_sessions(connection: LedgerConnection) -> None:
+    own = [*bank.ACTS, "driver"]
+    _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
 
 
 def _wait_for(holds: Callable[[], bool], what: str) -> None:

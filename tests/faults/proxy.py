@@ -282,7 +282,7 @@ def named_statements(text: str) -> list[str]:
     No two begin with the same text up to their first parameter.
     """
     found: dict[int, str] = {}
-    for beginning, name in _beginnings():
+    for beginning, name in statement_beginnings():
         place = text.find(beginning)
         while place >= 0:
             if place == 0 or text[place - 1] == "\n" or text[place - 2 : place] == "; ":
@@ -292,7 +292,7 @@ def named_statements(text: str) -> list[str]:
 
 
 @cache
-def _beginnings() -> list[tuple[str, str]]:
+def statement_beginnings() -> list[tuple[str, str]]:
     return [(_PLACE.split(text, maxsplit=1)[0], name) for name, text in queries().items()]
 
 
