@@ -74,7 +74,8 @@ class EmbeddedPostgres:
     @property
     def port(self) -> int:
         """The port on which the server listens, or would listen if it were started."""
-        return int(self._status()[3]) if self.is_running() else self.ports.port("postgres")
+        status = self._status() if self.is_running() else []
+        return int(status[3]) if len(status) > 3 else self.ports.port("postgres")
 
     def up(self) -> None:
         """Make the cluster and start the server, as far as needed."""

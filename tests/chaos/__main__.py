@@ -4,7 +4,7 @@ In a loop, readers check in both databases that money is only moved. After each 
 did, all tables are compared with what was delivered. At the end the faults stop; then everything
 has to commit, and the ledger has to be sound.
 
-SEED repeats the choices: what is done and killed, not the moments, which depend on the host.
+SEED repeats what is delivered, and the order of what is done and killed; not the moments.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psycopg2
 
 from dev.demo.guard import Guard, end_with_parent
+from dev.errors import DeadlineError
+from dev.services.processes import wait_until
 from tests.chaos.bank import ENGINES, HERE, MART
-from tests.chaos.faults import Faults
+from tests.chaos.faults import MINUTES_FOR_ALL, Faults
 from tests.chaos.person import Person
 from tests.chaos.reader import Reader
 from tests.chaos.stack import ROOT, Stack
@@ -48,6 +51,11 @@ LIVE = """
     SELECT topology, txid, attempt_id, status FROM reliability.attempt
      WHERE status IN ('PROCESSING', 'SEALING')
 """
+IN_LEDGER = (
+    ("committed out of order", OUT_OF_ORDER),
+    ("a gap between commits", GAPS),
+    ("an attempt that lives on", LIVE),
+)
 FIGURES = """
     SELECT (SELECT count(*) FROM reliability.transaction) AS txids,
            (SELECT count(*) FROM reliability.attempt) AS attempts,
@@ -58,7 +66,7 @@ FIGURES = """
 """
 SESSIONS = """
     SELECT application_name FROM pg_stat_activity
-     WHERE usename = 'reliability' AND pid <> pg_backend_pid()
+     WHERE datname = current_database() AND usename = 'reliability' AND pid <> pg_backend_pid()
 """
 
 
@@ -87,6 +95,7 @@ class Chaos:
     def __init__(self, stack: Stack, seed: int) -> None:
         self._stack, self._seed = stack, seed
         self._began = time.monotonic()
+        self._seen: set[str] = set()
 
     def say(self, text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
@@ -98,85 +107,132 @@ class Chaos:
         stack.begin(self.say)
         os.environ.update(stack.own_env())
         self.say(f"seed {self._seed}, {minutes:g} minutes")
-        people = [Person(stack, name, self._seed, self.say) for name in ENGINES]
-        readers = [Reader(lambda: stack.dsn("reliability"), HERE)]
-        readers.append(Reader(lambda: stack.dsn(MART), MART))
-        faults = Faults(stack, self._seed, self.say)
-        for person in people:
-            person.start()
-        faults.begin()
+        self._begin()
         began = time.monotonic()
-        self._wait(people, faults, readers, began + 60 * minutes)
-        lasted = time.monotonic() - began
-        for person in people:
-            person.stop()
-        faults.end()
-        self.say(f"the last of {sum(faults.happened.values())} faults; waiting for what is open")
-        self._wait(people, faults, readers, time.monotonic() + END_SECONDS, ends=True)
-        settled = time.monotonic() - began - lasted
-        faults.end_healing()
-        for reader in readers:
-            reader.end()
-        wrong = [*self._wrong(people, faults, readers)]
-        self._tell(people, faults, readers, lasted, settled)
-        for one in wrong:
-            print(f"WRONG: {one}")
-        print("violations: 0" if not wrong else f"violations: {len(wrong)}")
-        return 1 if wrong else 0
+        try:
+            self._watch(began + 60 * minutes)
+            lasted = time.monotonic() - began
+            for person in self._people:
+                person.stop()
+            self._faults.end()
+            happened = sum(self._faults.happened.values())
+            self.say(f"the last of {happened} faults; waiting for what is open")
+            self._watch(time.monotonic() + END_SECONDS, ends=True)
+            settled = time.monotonic() - began - lasted
+        finally:
+            self._faults.end()
+            self._faults.end_healing()
+            for reader in self._readers:
+                reader.end()
+        violations = self._prove(minutes)
+        self._tell(lasted, settled)
+        print(f"violations: {violations}")
+        return 1 if violations else 0
 
-    def _wait(
-        self,
-        people: Sequence[Person],
-        faults: Faults,
-        readers: Sequence[Reader],
-        until: float,
-        *,
-        ends: bool = False,
-    ) -> None:
+    def _begin(self) -> None:
+        stack = self._stack
+        self._people = [Person(stack, name, self._seed, self.say) for name in ENGINES]
+        self._readers = [Reader(lambda: stack.dsn("reliability"), HERE)]
+        self._readers.append(Reader(lambda: stack.dsn(MART), MART))
+        self._faults = Faults(stack, self._seed, self.say)
+        for person in self._people:
+            person.start()
+        self._faults.begin()
+
+    def _watch(self, until: float, *, ends: bool = False) -> None:
         """Wait, and tell each minute how it goes; end early if something is wrong."""
         told = time.monotonic()
-        while time.monotonic() < until and any(one.is_alive() for one in people):
-            wrong = [*(p.wrong for p in people), *(r.wrong for r in readers)]
-            if any(wrong) and not ends:
+        secret = self._secret()
+        while time.monotonic() < until and any(one.is_alive() for one in self._people):
+            found = [*(one.wrong for one in self._people), *(one.wrong for one in self._readers)]
+            if any(found) and not ends:
                 return
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                if secret in _read(path):
+                    self._seen.add(f"the ledger's password is in a command line: {_read(path)!r}")
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
-                files = sum(len(person.files) for person in people)
-                snapshots = sum(reader.snapshots for reader in readers)
-                happened = sum(faults.happened.values())
-                self.say(f"{happened} faults, {files} txids, {snapshots:,} snapshots")
+                txids = sum(len(person.files) for person in self._people)
+                happened = sum(self._faults.happened.values())
+                self.say(f"{happened} faults, {txids} txids, {self._snapshots():,} snapshots")
             time.sleep(1)
 
-    def _wrong(
-        self, people: Sequence[Person], faults: Faults, readers: Sequence[Reader]
-    ) -> Iterator[str]:
-        for person in people:
+    # --- what may never be -----------------------------------------------------------------------
+
+    def _prove(self, minutes: float) -> int:
+        """Print what is wrong, as it is found, and return how much that is.
+
+        Airflow, the engine and the cluster are stopped in the middle of it.
+        """
+        checks: list[Callable[[], Iterator[str]]] = [
+            *(partial(self._verified, name) for name in ENGINES),
+            *(partial(self._unsound, *one) for one in IN_LEDGER),
+            self._of_people_and_readers,
+            partial(self._of_faults, minutes),
+            self._stopped,
+            *(partial(self._left, database) for database in ("reliability", MART)),
+            self._secrets,
+        ]
+        violations = 0
+        for check in checks:
+            try:
+                for one in check():
+                    violations += 1
+                    print(f"WRONG: {one}", flush=True)
+            except Exception as error:  # a check that was not made is no proof
+                violations += 1
+                print(f"WRONG: not checked: {type(error).__name__}: {error}", flush=True)
+        return violations
+
+    def _of_people_and_readers(self) -> Iterator[str]:
+        for person in self._people:
             if person.wrong:
                 yield f"{person.bank}: {person.wrong}"
             elif person.is_alive():
                 yield f"{person.bank}: not done {END_SECONDS} s after the last fault"
-        for reader in readers:
+            elif not person.compared:
+                yield f"{person.bank}: nothing was compared"
+        for reader in self._readers:
             yield from reader.wrong[:5]
-            if not reader.snapshots:
-                yield "a reader has read nothing"
-        yield from faults.failed
-        yield from self._unsound("reliability", OUT_OF_ORDER, "committed out of order")
-        yield from self._unsound("reliability", GAPS, "a gap between commits")
-        yield from self._unsound("reliability", LIVE, "an attempt that lives on")
-        for name in ENGINES:
-            code, said = people[0].try_cli("verify", name)
-            if code:
-                yield f"verify {name}: {said}"
-        yield from self._secrets()
+            yield from (f"{name}: no snapshot" for name in ENGINES if not reader.snapshots[name])
+
+    def _of_faults(self, minutes: float) -> Iterator[str]:
+        yield from self._faults.failed
+        yield from sorted(self._seen)
+        if minutes >= MINUTES_FOR_ALL:
+            yield from (f"never happened: {name}" for name in self._faults.never_happened())
+
+    def _verified(self, name: str) -> Iterator[str]:
+        code, said = self._people[0].try_cli("verify", name)
+        if code:
+            yield f"verify {name}: {said}"
+
+    def _unsound(self, what: str, question: str) -> Iterator[str]:
+        for row in self._rows("reliability", question):
+            yield f"{what}: {row}"
+
+    def _stopped(self) -> Iterator[str]:
         self._stack.airflow.stop()
         self._stack.engine.stop()
         self._stack.stop_cluster()
-        for database in ("reliability", MART):
-            yield from self._unsound(database, SESSIONS, f"a session left in {database}")
+        yield from ()
 
-    def _unsound(self, database: str, question: str, what: str) -> Iterator[str]:
-        for row in self._rows(database, question):
-            yield f"{what}: {row}"
+    def _left(self, database: str) -> Iterator[str]:
+        try:
+            wait_until(lambda: not self._rows(database, SESSIONS), "sessions to end", 30, every=0.5)
+        except DeadlineError:
+            yield f"sessions left in {database}: {self._rows(database, SESSIONS)}"
+
+    def _secrets(self) -> Iterator[str]:
+        """Look for the ledger's password in all that was written."""
+        secret = self._secret()
+        folders = [self._stack.state_dir / name for name in ("logs", "airflow", "spark", "engine")]
+        for path in (path for folder in folders for path in folder.rglob("*")):
+            if path.is_file() and secret in _read(path):
+                yield f"the ledger's password is in {path}"
+
+    def _secret(self) -> bytes:
+        return self._stack.ledger.credentials.password("reliability").encode()
 
     def _rows(self, database: str, question: str) -> list[tuple[object, ...]]:
         with closing(psycopg2.connect(self._stack.dsn(database))) as session:
@@ -184,41 +240,26 @@ class Chaos:
             cursor.execute(question)
             return cursor.fetchall()
 
-    def _secrets(self) -> Iterator[str]:
-        """Look for the ledger's password in all that was written, and in all command lines."""
-        secret = self._stack.ledger.credentials.password("reliability").encode()
-        folders = [self._stack.state_dir / name for name in ("logs", "airflow", "spark", "engine")]
-        for path in (path for folder in folders for path in folder.rglob("*")):
-            if path.is_file() and secret in path.read_bytes():
-                yield f"the ledger's password is in {path}"
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            if secret in _read(path):
-                yield f"the ledger's password is in a command line: {path}"
+    def _snapshots(self) -> int:
+        return sum(sum(reader.snapshots.values()) for reader in self._readers)
 
-    def _tell(
-        self,
-        people: Sequence[Person],
-        faults: Faults,
-        readers: Sequence[Reader],
-        lasted: float,
-        settled: float,
-    ) -> None:
+    def _tell(self, lasted: float, settled: float) -> None:
         [figures] = self._rows("reliability", FIGURES)
         names = ("txids", "attempts", "fenced", "failed", "commits", "rows")
         lines: dict[str, object] = {
             "seed": self._seed,
             "minutes": f"{lasted / 60:.1f}, all done {settled:.0f} s after the last fault",
             **dict(zip(names, figures, strict=True)),
-            "snapshots read": f"{sum(reader.snapshots for reader in readers):,}",
-            "tables compared": f"{sum(person.compared for person in people)} times",
-            "faults": sum(faults.happened.values()),
+            "snapshots read": f"{self._snapshots():,}",
+            "tables compared": f"{sum(person.compared for person in self._people)} times",
+            "faults": sum(self._faults.happened.values()),
         }
         print()
         for name, value in lines.items():
             print(f"{name:<18} {value}")
-        _print_counts("faults", faults.happened)
-        _print_counts("restarted", faults.restarted)
-        for person in people:
+        _print_counts("faults", self._faults.happened)
+        _print_counts("restarted", self._faults.restarted)
+        for person in self._people:
             _print_counts(person.bank, person.done)
 
 

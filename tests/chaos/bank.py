@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = os.environ.get("CHAOS_FOLDER", "chaos")
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ENGINES = {"bank_cold": "submit", "bank_warm": "warm"}
-SUSPECT = 25  # each so-manieth transfer is set aside: both of its rows
+SUSPECT = 25  # of so many transfers, one is set aside: both of its rows
 ACCOUNTS = 40
 LEASE_SECONDS = 75
 KEPT_TXIDS = 30
@@ -89,14 +89,20 @@ def hour(interval: int) -> datetime:
     return START + timedelta(hours=interval)
 
 
-def deliver(folder: Path, name: str, interval: int, rng: random.Random) -> list[list[Row]]:
-    """Write the files of an interval; return their rows. No two transfers have the same number."""
+def deliver(folder: Path, interval: int, rng: random.Random) -> dict[str, list[Row]]:
+    """Write the files of an interval; return their rows by path, without the folder's own.
+
+    No two transfers have the same number.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = [_transfers(interval, file, rng) for file in range(rng.randint(1, 3))]
-    for number, rows in enumerate(files):
-        path = folder / name / f"{hour(interval):%Y-%m-%dT%H}" / f"{number}.parquet"
+    files = {
+        f"{hour(interval):%Y-%m-%dT%H}/{file}.parquet": _transfers(interval, file, rng)
+        for file in range(rng.randint(1, 3))
+    }
+    for name, rows in files.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist([_columns(row) for row in rows]), path)
     return files
@@ -121,12 +127,17 @@ def _columns(row: Row) -> dict[str, Any]:
 
 # --- what has to come out ------------------------------------------------------------------------
 
-#: Names of tables without the bank's, and their columns.
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "balance": ("account", "amount", "moves"),
-    "seen": ("account", "amount", "number"),
-    "last": ("account", "amount", "moves"),
-    "mart_moved": ("account", "amount", "number"),
+#: What is compared, and how it is read of a bank: tables, and the rows in quarantine.
+CONTENTS: Mapping[str, str] = {
+    "balance": "SELECT account, amount, moves FROM public.{}_balance",
+    "seen": "SELECT account, amount, number FROM public.{}_seen",
+    "last": "SELECT account, amount, moves FROM public.{}_last",
+    "mart_moved": "SELECT account, amount, number FROM public.{}_mart_moved",
+    "quarantine": """
+        SELECT c->>'account', (c->>'amount')::bigint, (c->>'number')::bigint
+          FROM reliability.quarantine CROSS JOIN LATERAL (SELECT contents::jsonb AS c) AS one
+         WHERE topology = '{}'
+    """,
 }
 Tables = Mapping[str, Counter[tuple[Any, ...]]]
 
@@ -137,7 +148,8 @@ def database_of(table: str) -> str:
 
 def expected(files: Iterable[Sequence[Row]]) -> Tables:
     """Compute the tables from what was delivered, by nothing of the product's."""
-    rows = [row for file in files for row in file if row.number % SUSPECT != 0]
+    delivered = [row for file in files for row in file]
+    rows = [row for row in delivered if row.number % SUSPECT != 0]
     amounts: dict[str, list[int]] = defaultdict(list)
     last: dict[str, Row] = {}
     for row in rows:
@@ -145,6 +157,12 @@ def expected(files: Iterable[Sequence[Row]]) -> Tables:
         if row.account not in last or row.number > last[row.account].number:
             last[row.account] = row
     balances = Counter((name, sum(own), len(own)) for name, own in amounts.items())
-    moved = Counter((row.account, row.amount, row.number) for row in rows)
+    moved = _as_rows(rows)
     latest = Counter((name, row.amount, len(amounts[name])) for name, row in last.items())
-    return {"balance": balances, "seen": moved, "last": latest, "mart_moved": moved}
+    aside = _as_rows(row for row in delivered if row.number % SUSPECT == 0)
+    tables = {"balance": balances, "seen": moved, "last": latest, "mart_moved": moved}
+    return {**tables, "quarantine": aside}
+
+
+def _as_rows(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
+    return Counter((row.account, row.amount, row.number) for row in rows)

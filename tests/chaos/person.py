@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from typing import Any
 
@@ -19,26 +19,19 @@ from psycopg2.extras import RealDictCursor
 
 from dev.demo.backfill import Backfill
 from dev.services.airflow_api import AirflowApiError
-from tests.chaos.bank import (
-    COLUMNS,
-    MART,
-    Row,
-    Tables,
-    database_of,
-    deliver,
-    expected,
-    hour,
-)
+from tests.chaos.bank import CONTENTS, Row, database_of, deliver, expected, hour
 from tests.chaos.stack import Stack
 
 PATIENCE_SECONDS = 1800
 LOOK_SECONDS = 3.0
 CLEAR_EVERY_SECONDS = 25.0
-CLEAR_BY_HAND_AFTER_SECONDS = 420.0
-CLI_SECONDS = 420
+#: An interrupted start of a backfill has left none, or not all of its runs.
+START_AGAIN_SECONDS = 90.0
+CLI_SECONDS = 900
 RECENT = 6  # txids and intervals that are corrected
 WEIGHTS = {"deliver": 6, "replay": 2, "replay here": 1, "roll back": 2, "park": 1, "compact": 1}
 WHY = "chaos"
+ENDS = ("success", "failed")
 STANDING = """
     SELECT count(*) AS txids, max(txid) AS last,
            count(*) FILTER (WHERE t.committed_attempt IS NOT NULL AND p.txid IS NULL) AS committed,
@@ -47,6 +40,17 @@ STANDING = """
       LEFT JOIN reliability.parked_transaction p USING (topology, txid)
      WHERE t.topology = %s
 """
+COMMITTED = """
+    SELECT batch_meta->0->>'path' AS path FROM reliability.transaction
+     WHERE topology = %s AND committed_attempt IS NOT NULL
+"""
+REPLAYED = """
+    SELECT count(DISTINCT txid) FROM reliability.commit_log
+      JOIN reliability.transaction t USING (topology, txid)
+     WHERE topology = %s AND kind = 'REPLAY' AND commit_log.commit_number > %s
+       AND t.interval_start BETWEEN %s AND %s
+"""
+LAST_COMMIT = "SELECT max(commit_number) FROM reliability.commit_log WHERE topology = %s"
 
 
 class Wrong(Exception):
@@ -65,7 +69,7 @@ class Person(threading.Thread):
         self.bank, self._stack, self._say = name, stack, say
         self._rng = random.Random(f"{seed} {name}")
         self._ends = threading.Event()
-        self.files: list[list[Row]] = []
+        self.files: dict[str, list[Row]] = {}
         self.intervals = 0
         self.done: Counter[str] = Counter()
         self.compared = 0
@@ -76,13 +80,12 @@ class Person(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._deliver()
-            self._end("deliver")
-            while not self._ends.is_set():
-                names = list(WEIGHTS)
-                [name] = self._rng.choices(names, [WEIGHTS[one] for one in names])
+            name = "deliver"
+            while not (self.done and self._ends.is_set()):
                 getattr(self, f"_{name.replace(' ', '_')}")()
                 self._end(name)
+                names = list(WEIGHTS)
+                [name] = self._rng.choices(names, [WEIGHTS[one] for one in names])
         except Wrong as error:
             self.wrong = str(error)
         except Exception as error:  # the harness's own is no proof either
@@ -90,7 +93,7 @@ class Person(threading.Thread):
 
     def _end(self, what: str) -> None:
         seconds = self._settle(what)
-        self.compare()
+        self._compare(self.files)
         self.done[what] += 1
         self._say(f"{self.bank}: {what}; {len(self.files)} txids are exact, after {seconds:.0f} s")
 
@@ -100,13 +103,23 @@ class Person(threading.Thread):
         first = self.intervals
         self.intervals += self._rng.randint(1, 4)
         for interval in range(first, self.intervals):
-            self.files += deliver(self._stack.delivered, self.bank, interval, self._rng)
-        self._backfill(first, self.intervals - 1)
+            self.files |= deliver(self._stack.delivered / self.bank, interval, self._rng)
+        last = self.intervals - 1
+        self._backfill(first, last, lambda: self._has_runs(first, last))
 
     def _replay(self) -> None:
         last = self.intervals - 1
         first = self._rng.randint(max(0, last - RECENT), last)
-        self._backfill(first, min(last, first + 1), reprocess="completed")
+        last = min(last, first + 1)
+        hours = {f"{hour(n):%Y-%m-%dT%H}" for n in range(first, last + 1)}
+        files = sum(name.split("/")[0] in hours for name in self.files)
+        before = self._ask(LAST_COMMIT, self.bank)[0][0]
+
+        def is_replayed() -> bool:
+            key = self.bank, before, hour(first), hour(last)
+            return bool(self._ask(REPLAYED, *key)[0][0] == files)
+
+        self._backfill(first, last, is_replayed, reprocess="completed")
 
     def _replay_here(self) -> None:
         txid = self._rng.randint(max(1, len(self.files) - RECENT), len(self.files))
@@ -118,7 +131,12 @@ class Person(threading.Thread):
             *("rollback", self.bank, str(kept), "--yes", "--reason", WHY),
             done="is the last committed txid already",
         )
-        self._cli("release", self.bank, done="was held")
+        left = [path for (path,) in self._ask(COMMITTED, self.bank)]
+        if len(left) != kept:
+            raise Wrong(f"{len(left)} txids have committed after a rollback to {kept}")
+        parts = [path.split("/")[-2:] for path in left]
+        self._compare([f"{folder}/{file}" for folder, file in parts])
+        self._cli("release", self.bank)
 
     def _park(self) -> None:
         """Park the next txid in the middle of its processing, or before it."""
@@ -133,42 +151,41 @@ class Person(threading.Thread):
     def _compact(self) -> None:
         self._cli("compact", self.bank)
 
-    def _backfill(self, first: int, last: int, **more: Any) -> None:
+    def _backfill(self, first: int, last: int, is_done: Callable[[], bool], **more: Any) -> None:
+        """Ask for a backfill until what it is for is done: its start may be cut off anywhere."""
         backfill = Backfill(
             dag_id=self.bank,
-            first=f"{hour(first):%Y-%m-%dT%H:00:00Z}",
-            last=f"{hour(last):%Y-%m-%dT%H:00:00Z}",
+            first=_date(first),
+            last=_date(last),
             txids=0,
-            max_active_runs=2,
             what="",
+            max_active_runs=2,
             **more,
         )
-        before = self._backfills()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        started, cleared = -START_AGAIN_SECONDS, time.monotonic()
+        while time.monotonic() < deadline:
+            with suppress(AirflowApiError, psycopg2.Error, OSError):
+                if is_done():
+                    return
+                states = {run["state"] for run in self._runs()}
+                if time.monotonic() - started > START_AGAIN_SECONDS and states <= {*ENDS}:
+                    backfill.start(self._stack.api())
+                    started = time.monotonic()
+            cleared = self._clear(cleared)
+            time.sleep(LOOK_SECONDS)
+        raise Wrong(f"a backfill of {first} to {last} has not done its work")
 
-        def has_started() -> bool:
-            # An answer may be lost: then the backfill is there all the same.
-            if self._backfills() == before:
-                backfill.start(self._stack.api())
-            return True
-
-        self._wait(has_started, "a backfill")
-        self._wait(lambda: self._runs_since(first, last), "runs")
-
-    def _backfills(self) -> int:
-        found = self._stack.api().get("/api/v2/backfills", dag_id=self.bank)
-        return int(found["total_entries"])
-
-    def _runs_since(self, first: int, last: int) -> bool:
-        runs = self._runs()
-        wanted = {f"{hour(n):%Y-%m-%dT%H:00:00Z}" for n in range(first, last + 1)}
-        return wanted <= {run["logical_date"] for run in runs}
+    def _has_runs(self, first: int, last: int) -> bool:
+        wanted = {_date(n) for n in range(first, last + 1)}
+        return wanted <= {run["logical_date"] for run in self._runs()}
 
     # --- until all is well -----------------------------------------------------------------------
 
     def _settle(self, what: str) -> float:
         """Wait until each txid counts and each run is green; clear what is red."""
         began = cleared = time.monotonic()
-        told = False
+        told, standing, states = False, {}, Counter[str]()
         while True:
             with suppress(AirflowApiError, psycopg2.Error, OSError):
                 standing, runs = self._standing(), self._runs()
@@ -184,11 +201,16 @@ class Person(threading.Thread):
             if now - began > PATIENCE_SECONDS / 3 and not told:
                 told = True
                 self._say(f"{self.bank}: {what} takes long: {standing} {dict(states)}")
-            if now - cleared > CLEAR_EVERY_SECONDS:
-                cleared = now
-                self.try_cli("resume-runs", self.bank, "--yes")
-                self.try_cli("reconcile", "--repair", "--yes")
+            cleared = self._clear(cleared)
             time.sleep(LOOK_SECONDS)
+
+    def _clear(self, cleared: float) -> float:
+        """Clear what is red, now and then; return when that was."""
+        if time.monotonic() - cleared < CLEAR_EVERY_SECONDS:
+            return cleared
+        self.try_cli("resume-runs", self.bank, "--yes")
+        self.try_cli("reconcile", "--repair", "--yes")
+        return time.monotonic()
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -215,6 +237,20 @@ class Person(threading.Thread):
             cursor.execute(STANDING, (self.bank,))
             return dict(cursor.fetchone() or {})
 
+    def _ask(self, question: str, *parameters: Any, database: str = "reliability") -> Any:
+        """Return the rows of a query, once the server answers."""
+        answers: list[Any] = []
+
+        def read() -> bool:
+            with closing(psycopg2.connect(self._stack.dsn(database))) as session:
+                cursor = session.cursor()
+                cursor.execute(question, parameters or None)
+                answers.append(cursor.fetchall())
+            return True
+
+        self._wait(read, "an answer of Postgres")
+        return answers[-1]
+
     # --- the command line ------------------------------------------------------------------------
 
     def _cli(self, *arguments: str, done: str = "") -> None:
@@ -236,15 +272,17 @@ class Person(threading.Thread):
             }
             ended = subprocess.run(
                 [str(self._stack.root / ".venv" / "bin" / "reliability"), *arguments],
-                env=self._stack.env() | own,
+                env=self._stack.marked_env() | own,
                 cwd=self._stack.root,
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=CLI_SECONDS,
             )
-        except (AirflowApiError, subprocess.TimeoutExpired) as error:
+        except AirflowApiError as error:
             return -1, str(error)
+        except subprocess.TimeoutExpired as error:
+            raise Wrong(f"{' '.join(arguments)} has not ended after {error.timeout} s") from None
         self.done[f"reliability {arguments[0]}, exit {ended.returncode}"] += 1
         if "INTERNAL" in ended.stderr or "Traceback" in ended.stderr:
             raise Wrong(f"{arguments}: {ended.stderr}")
@@ -252,32 +290,18 @@ class Person(threading.Thread):
 
     # --- tables ----------------------------------------------------------------------------------
 
-    def compare(self) -> None:
-        """Compare all tables with what was delivered."""
-        wanted = expected(self.files)
-        found = self._tables()
-        for table, rows in wanted.items():
-            missing, surplus = rows - found[table], found[table] - rows
-            if missing or surplus:
-                some = [*missing.items()][:3], [*surplus.items()][:3]
-                raise Wrong(f"{self.bank}_{table}: lacks, has: {some}")
+    def _compare(self, names: Iterable[str]) -> None:
+        """Compare all tables with what these files have."""
+        for what, rows in expected(self.files[name] for name in names).items():
+            question = CONTENTS[what].format(self.bank)
+            database = database_of(what) or "reliability"
+            found = Counter(self._ask(question, database=database))
+            if missing := rows - found:
+                raise Wrong(f"{self.bank}_{what} lacks {len(missing)}: {[*missing][:3]}")
+            if surplus := found - rows:
+                raise Wrong(f"{self.bank}_{what} has {len(surplus)} more: {[*surplus][:3]}")
         self.compared += 1
 
-    def _tables(self) -> Tables:
-        tables: dict[str, Counter[tuple[Any, ...]]] = {}
 
-        def read() -> bool:
-            for database in ("reliability", MART):
-                with closing(psycopg2.connect(self._stack.dsn(database))) as session:
-                    session.set_session(isolation_level="REPEATABLE READ", readonly=True)
-                    cursor = session.cursor()
-                    for table, columns in COLUMNS.items():
-                        if (database_of(table) or "reliability") == database:
-                            cursor.execute(
-                                f"SELECT {', '.join(columns)} FROM public.{self.bank}_{table}"
-                            )
-                            tables[table] = Counter(cursor.fetchall())
-            return True
-
-        self._wait(read, "the tables")
-        return tables
+def _date(interval: int) -> str:
+    return f"{hour(interval):%Y-%m-%dT%H:00:00Z}"

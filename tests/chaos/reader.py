@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -19,17 +20,25 @@ SUMS = {
                (SELECT count(*) FROM public.{0}_seen) AS seen,
                (SELECT coalesce(sum(moves), 0) FROM public.{0}_last) AS last
     """,
-    MART: "SELECT coalesce(sum(amount), 0) AS money, count(*) AS moves FROM public.{0}_mart_moved",
+    MART: """
+        SELECT coalesce(sum(amount), 0) AS money, count(*) AS moves,
+               count(DISTINCT (account, number)) AS different
+          FROM public.{0}_mart_moved
+    """,
 }
 PAUSE_SECONDS = 0.1
 
 
 class Reader:
-    """A thread that reads one database."""
+    """A thread that reads one database.
+
+    :ivar snapshots: how many were read, by bank
+    :ivar wrong: what was seen that may never be, or what the reader itself failed with
+    """
 
     def __init__(self, dsn: Callable[[], str], database: str) -> None:
         self._dsn, self._database = dsn, database
-        self.snapshots = 0
+        self.snapshots: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -41,11 +50,15 @@ class Reader:
 
     def _read(self) -> None:
         while not self._ends.wait(PAUSE_SECONDS):
-            with suppress(psycopg2.Error), closing(psycopg2.connect(self._dsn())) as session:
-                session.autocommit = True
-                while not self._ends.wait(PAUSE_SECONDS):
-                    for name in ENGINES:
-                        self._look(session.cursor(), name)
+            try:
+                with suppress(psycopg2.Error), closing(psycopg2.connect(self._dsn())) as session:
+                    session.autocommit = True
+                    while not self._ends.wait(PAUSE_SECONDS):
+                        for name in ENGINES:
+                            self._look(session.cursor(), name)
+            except Exception as error:  # a reader that has died proves nothing
+                self.wrong.append(f"a reader failed: {type(error).__name__}: {error}")
+                return
 
     def _look(self, cursor: Any, name: str) -> None:
         question = SUMS[self._database].format(name)
@@ -60,7 +73,7 @@ class Reader:
         except psycopg2.errors.UndefinedTable:
             cursor.execute("ROLLBACK")  # nothing has committed so far
             return
-        self.snapshots += 2
+        self.snapshots[name] += 2
         if seen[1] != seen[2] or not all(map(is_sound, seen)):
             self.wrong.append(f"{name} in {self._database or 'the ledger'}: {seen}")
 

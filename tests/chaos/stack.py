@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 import psycopg2
 
 from dev.services.environment import Environment
 from dev.services.ports import HOST, Ports
-from dev.services.processes import Background, run
+from dev.services.processes import Background, family, marked, run
 from tests.chaos.bank import MART
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,10 +105,15 @@ class Stack(Environment):
             }
         )
 
+    def marked_env(self) -> dict[str, str]:
+        """Return the variables of a program that faults may find, and that goes down with all."""
+        return self._marked_env()
+
     # --- up and down -----------------------------------------------------------------------------
 
     def restart(self) -> list[str]:
         """Start what has died; return its names."""
+        self._end_orphans()
         dead = []
         if not self.ledger.postgres.is_ready():
             dead.append("the ledger's Postgres")
@@ -115,6 +121,18 @@ class Stack(Environment):
         gone = [name for name in CLUSTER if not self.node(name).is_alive()]
         self.start_cluster()
         return [*dead, *gone, *super().restart()]
+
+    def _end_orphans(self) -> None:
+        """End what a killed scheduler has left, as a service manager does.
+
+        Its workers keep its sessions with Airflow's database open, and so its locks.
+        """
+        scheduler = self.airflow.background("scheduler").find()
+        own = family(scheduler) if scheduler else []
+        for process in marked(str(self.state_dir)):
+            with suppress(psutil.Error):
+                if process not in own and process.cmdline()[0].startswith("airflow worker"):
+                    process.kill()
 
     def stop_cluster(self) -> None:
         for name in CLUSTER:
