@@ -42,7 +42,7 @@ BAG: Mapping[str, int] = {
     **dict.fromkeys(("dag-processor", "Airflow's Postgres"), 1),
 }
 #: In so many minutes everything has happened, or it cannot happen.
-MINUTES_FOR_ALL = 40
+MINUTES_FOR_ALL = 30
 
 
 class Faults:
