@@ -131,7 +131,8 @@ class Stack(Environment):
         own = family(scheduler) if scheduler else []
         for process in marked(str(self.state_dir)):
             with suppress(psutil.Error):
-                if process not in own and process.cmdline()[0].startswith("airflow worker"):
+                title = " ".join(process.cmdline())
+                if process not in own and title.startswith("airflow worker"):
                     process.kill()
 
     def stop_cluster(self) -> None:
