@@ -51,10 +51,12 @@ def server() -> Iterator[Matrix]:
             environment.postgres.start()
 
         proxy = Proxy(Path(name), environment.postgres.port, crash)
-        password = environment.credentials.password("reliability")
+        credentials = environment.credentials
+        password = credentials.password("reliability")
+        with credentials.pass_file.open("a") as file:  # for whoever comes through the proxy
+            file.write(f"{name}:{environment.postgres.port}:*:reliability:{password}\n")
         try:
-            variables = {**os.environ, "PGPASSWORD": password}
-            yield Matrix(proxy, variables, environment.start_engine)
+            yield Matrix(proxy, dict(os.environ), environment.start_engine)
         finally:
             environment.engine.stop()
             proxy.close()
