@@ -168,13 +168,23 @@ class Person(threading.Thread):
             with suppress(AirflowApiError, psycopg2.Error, OSError):
                 if is_done():
                     return
-                states = {run["state"] for run in self._runs()}
-                if time.monotonic() - started > START_AGAIN_SECONDS and states <= {*ENDS}:
+                if time.monotonic() - started > START_AGAIN_SECONDS and self._is_at_rest():
                     backfill.start(self._stack.api())
                     started = time.monotonic()
             cleared = self._clear(cleared)
             time.sleep(LOOK_SECONDS)
         raise Wrong(f"a backfill of {first} to {last} has not done its work")
+
+    def _is_at_rest(self) -> bool:
+        """Say whether Airflow has noted that the last backfill is over, and all runs have ended.
+
+        To start one before that cancels the last one, and no run of a cancelled backfill that is
+        cleared later ever starts again.
+        """
+        found = self._stack.api().get("/api/v2/backfills", dag_id=self.bank)["backfills"]
+        return all(one["completed_at"] for one in found) and (
+            {run["state"] for run in self._runs()} <= {*ENDS}
+        )
 
     def _has_runs(self, first: int, last: int) -> bool:
         wanted = {_date(n) for n in range(first, last + 1)}
