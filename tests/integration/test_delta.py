@@ -122,6 +122,7 @@ class Orders(Source):
         return DeltaTable(str(self.path)).to_pyarrow_table().to_pylist()
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(tmp_path, spark):
     path = tmp_path / "orders"
     append(path, (0, "Mon day", 1))

@@ -133,6 +133,7 @@ def orders_in(warehouse, tmp_path, monkeypatch):
 SPOUT = Orders.spout
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(orders, spark):
     spout = replace(SPOUT, opaque=True, max_files_per_batch=2)
     more = replace(spout, max_versions_per_batch=3, max_files_per_batch=None)

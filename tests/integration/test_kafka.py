@@ -149,6 +149,7 @@ def record(spout: KafkaSpout, txids: Txids, interval: Any = None) -> list[int]:
     return [txids.record(meta).emitted.count for meta in metas]
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(with_retention, spark):
     kafka = with_retention
     kafka.send(0, "1", "1", "1")

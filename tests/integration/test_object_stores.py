@@ -109,6 +109,7 @@ class Objects(Source):
         return [{"n": n} for values in self.values.values() for n in values]
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(store, spark):
     spout = FileSpout("s3://lake/in/*.parquet", schema="n bigint", opaque=True)
     pieces = replace(spout, max_files_per_batch=2, max_rows_per_batch=2)

@@ -82,6 +82,7 @@ OWN = """
 """
 
 
+@pytest.mark.slow
 def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_path):
     """In a pytest of its own, which finds the plugin as people's does."""
     (tmp_path / "test_own.py").write_text(textwrap.dedent(OWN))
