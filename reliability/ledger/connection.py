@@ -345,12 +345,13 @@ class LedgerConnection:
 
     def _connect(self) -> Connection:
         if self._connection is not None and self.reopens and _has_ended(self._connection):
-            self.close()
             logger.warning("the session %s has ended: opening another one", self.application_name)
-            self._connection = self._open_patiently()
-            self._check_timeline(self._connection)
+            self.close()
         if self._connection is None or self._connection.closed:
-            self._connection = self._open_patiently()
+            connection = self._open_patiently()
+            if self.reopens:
+                self._check_timeline(connection)
+            self._connection = connection
         return self._connection
 
     def _open_patiently(self) -> Connection:
@@ -374,7 +375,7 @@ class LedgerConnection:
             [row] = cast(list[Row], cursor.fetchall())
         if row["now"] != self._timeline:
             self._timeline = None
-            self.close()
+            connection.close()
             raise LedgerUnavailable(
                 "the server was restored or has failed over: it may lack what was done before"
             )
