@@ -26,9 +26,8 @@ class Backfill:
         Airflow takes one backfill of a DAG at a time, and notes up to half a minute later that all
         runs of the one before have ended.
         """
-        for backfill in api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]:
-            if backfill["completed_at"] is None:
-                api.put(f"/api/v2/backfills/{backfill['id']}/cancel")
+        for backfill_id in open_backfills(api, self.dag_id):
+            api.put(f"/api/v2/backfills/{backfill_id}/cancel")
         api.post(
             "/api/v2/backfills",
             {
@@ -52,6 +51,12 @@ class Backfill:
             logical_date_lte=self.last,
         )["dag_runs"]
         return runs
+
+
+def open_backfills(api: AirflowApi, dag_id: str) -> list[int]:
+    """Return the ids of a DAG's backfills of which Airflow has not noted that they are over."""
+    found = api.get("/api/v2/backfills", dag_id=dag_id)["backfills"]
+    return [backfill["id"] for backfill in found if backfill["completed_at"] is None]
 
 
 def is_known(api: AirflowApi, dag_id: str) -> bool:

@@ -80,7 +80,7 @@ class Environment:
             state_dir=self.state_dir,
             ports=ports,
             postgres=self.postgres,
-            common_env=self._marked_env,
+            common_env=self.marked_env,
             more_settings=self.airflow_settings,
         )
 
@@ -119,7 +119,7 @@ class Environment:
 
     def start_engine(self) -> None:
         """Start the warm engine unless it runs."""
-        self.engine.run(self.root, self._marked_env())
+        self.engine.run(self.root, self.marked_env())
 
     def down(self, progress: Progress = silent) -> None:
         """Stop everything, orphans of killed workers included. Data stays."""
@@ -181,7 +181,7 @@ class Environment:
         }
         return {**inherited, **self.own_env()}
 
-    def _marked_env(self) -> dict[str, str]:
+    def marked_env(self) -> dict[str, str]:
         """Return the same for what runs in the background."""
         return {**self.env(), MARKER: str(self.state_dir)}
 

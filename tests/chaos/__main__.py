@@ -16,25 +16,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
-
-import psycopg2
 
 from dev.demo.guard import Guard, end_with_parent
 from dev.errors import DeadlineError
 from dev.services.processes import wait_until
-from tests.chaos.bank import ENGINES, HERE, MART
+from tests.chaos.bank import ENGINES, HERE, SUMS
 from tests.chaos.faults import MINUTES_FOR_ALL, Faults
 from tests.chaos.person import Person
-from tests.chaos.reader import Reader
 from tests.chaos.stack import ROOT, Stack
+from tests.support.money import LIVE, Reader
 
 STATE_DIR = ROOT / ".reliability" / "chaos"
 #: After the last fault, all that people began has to be done within.
 END_SECONDS = 1200
 TELL_SECONDS = 60
+READ_EVERY_SECONDS = 0.1
 OUT_OF_ORDER = """
     SELECT topology, txid FROM (
         SELECT topology, txid, max(txid) OVER (PARTITION BY topology ORDER BY commit_number
@@ -46,10 +44,6 @@ OUT_OF_ORDER = """
 GAPS = """
     SELECT topology, count(*), max(commit_number) FROM reliability.commit_log
      GROUP BY 1 HAVING count(*) <> max(commit_number)
-"""
-LIVE = """
-    SELECT topology, txid, attempt_id, status FROM reliability.attempt
-     WHERE status IN ('PROCESSING', 'SEALING')
 """
 IN_LEDGER = (
     ("committed out of order", OUT_OF_ORDER),
@@ -124,7 +118,16 @@ class Chaos:
             self._faults.end_healing()
             for reader in self._readers:
                 reader.end()
-        violations = self._prove(minutes)
+        violations = self._prove(
+            *(partial(self._verified, name) for name in ENGINES),
+            *(partial(self._unsound, *one) for one in IN_LEDGER),
+            self._of_people_and_readers,
+            partial(self._of_faults, minutes),
+        )
+        stack.airflow.stop()
+        stack.engine.stop()
+        stack.stop_cluster()
+        violations += self._prove(*(partial(self._left, one) for one in SUMS), self._secrets)
         self._tell(lasted, settled)
         print(f"violations: {violations}")
         return 1 if violations else 0
@@ -132,8 +135,14 @@ class Chaos:
     def _begin(self) -> None:
         stack = self._stack
         self._people = [Person(stack, name, self._seed, self.say) for name in ENGINES]
-        self._readers = [Reader(lambda: stack.dsn("reliability"), HERE)]
-        self._readers.append(Reader(lambda: stack.dsn(MART), MART))
+        self._readers = [
+            Reader(
+                partial(stack.session, database),
+                {name: sums.format(name) for name in ENGINES},
+                every=READ_EVERY_SECONDS,
+            )
+            for database, sums in SUMS.items()
+        ]
         self._faults = Faults(stack, self._seed, self.say)
         for person in self._people:
             person.start()
@@ -159,20 +168,8 @@ class Chaos:
 
     # --- what may never be -----------------------------------------------------------------------
 
-    def _prove(self, minutes: float) -> int:
-        """Print what is wrong, as it is found, and return how much that is.
-
-        Airflow, the engine and the cluster are stopped in the middle of it.
-        """
-        checks: list[Callable[[], Iterator[str]]] = [
-            *(partial(self._verified, name) for name in ENGINES),
-            *(partial(self._unsound, *one) for one in IN_LEDGER),
-            self._of_people_and_readers,
-            partial(self._of_faults, minutes),
-            self._stopped,
-            *(partial(self._left, database) for database in ("reliability", MART)),
-            self._secrets,
-        ]
+    def _prove(self, *checks: Callable[[], Iterator[str]]) -> int:
+        """Print what is wrong, as it is found, and return how much that is."""
         violations = 0
         for check in checks:
             try:
@@ -208,20 +205,16 @@ class Chaos:
             yield f"verify {name}: {said}"
 
     def _unsound(self, what: str, question: str) -> Iterator[str]:
-        for row in self._rows("reliability", question):
+        for row in self._stack.rows(HERE, question):
             yield f"{what}: {row}"
-
-    def _stopped(self) -> Iterator[str]:
-        self._stack.airflow.stop()
-        self._stack.engine.stop()
-        self._stack.stop_cluster()
-        yield from ()
 
     def _left(self, database: str) -> Iterator[str]:
         try:
-            wait_until(lambda: not self._rows(database, SESSIONS), "sessions to end", 30, every=0.5)
+            wait_until(
+                lambda: not self._stack.rows(database, SESSIONS), "sessions to end", 30, every=0.5
+            )
         except DeadlineError:
-            yield f"sessions left in {database}: {self._rows(database, SESSIONS)}"
+            yield f"sessions left in {database}: {self._stack.rows(database, SESSIONS)}"
 
     def _secrets(self) -> Iterator[str]:
         """Look for the ledger's password in all that was written."""
@@ -234,17 +227,11 @@ class Chaos:
     def _secret(self) -> bytes:
         return self._stack.ledger.credentials.password("reliability").encode()
 
-    def _rows(self, database: str, question: str) -> list[tuple[object, ...]]:
-        with closing(psycopg2.connect(self._stack.dsn(database))) as session:
-            cursor = session.cursor()
-            cursor.execute(question)
-            return cursor.fetchall()
-
     def _snapshots(self) -> int:
         return sum(sum(reader.snapshots.values()) for reader in self._readers)
 
     def _tell(self, lasted: float, settled: float) -> None:
-        [figures] = self._rows("reliability", FIGURES)
+        [figures] = self._stack.rows(HERE, FIGURES)
         names = ("txids", "attempts", "fenced", "failed", "commits", "rows")
         lines: dict[str, object] = {
             "seed": self._seed,

@@ -160,9 +160,10 @@ class Faults:
             SELECT pid FROM pg_stat_activity
              WHERE usename = 'reliability' AND pid <> pg_backend_pid() ORDER BY pid
         """
-        dsn = self._stack.dsn("postgres", "postgres")
-        with suppress(psycopg2.Error), closing(psycopg2.connect(dsn)) as session:
-            session.autocommit = True
+        with (
+            suppress(psycopg2.Error),
+            closing(self._stack.session("postgres", "postgres")) as session,
+        ):
             cursor = session.cursor()
             cursor.execute(question)
             chosen = [pid for (pid,) in cursor.fetchall() if rng.random() < 0.5]

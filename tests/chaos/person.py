@@ -11,15 +11,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import psycopg2
-from psycopg2.extras import RealDictCursor
 
-from dev.demo.backfill import Backfill
+from dev.demo.backfill import Backfill, open_backfills
+from dev.errors import DeadlineError
 from dev.services.airflow_api import AirflowApiError
-from tests.chaos.bank import CONTENTS, Row, database_of, deliver, expected, hour
+from dev.services.processes import wait_until
+from tests.chaos.bank import CONTENTS, HERE, Row, database_of, deliver, expected, hour
 from tests.chaos.stack import Stack
 
 PATIENCE_SECONDS = 1800
@@ -33,7 +34,7 @@ WEIGHTS = {"deliver": 6, "replay": 2, "replay here": 1, "roll back": 2, "park": 
 WHY = "chaos"
 ENDS = ("success", "failed")
 STANDING = """
-    SELECT count(*) AS txids, max(txid) AS last,
+    SELECT count(*) AS txids,
            count(*) FILTER (WHERE t.committed_attempt IS NOT NULL AND p.txid IS NULL) AS committed,
            count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held
       FROM reliability.transaction t
@@ -74,6 +75,8 @@ class Person(threading.Thread):
         self.done: Counter[str] = Counter()
         self.compared = 0
         self.wrong = ""
+        self._cleared = time.monotonic()
+        self._seen = ""  # what the last look has found, for whoever waits in vain
 
     def stop(self) -> None:
         self._ends.set()
@@ -81,11 +84,12 @@ class Person(threading.Thread):
     def run(self) -> None:
         try:
             name = "deliver"
-            while not (self.done and self._ends.is_set()):
+            while True:
                 getattr(self, f"_{name.replace(' ', '_')}")()
                 self._end(name)
-                names = list(WEIGHTS)
-                [name] = self._rng.choices(names, [WEIGHTS[one] for one in names])
+                if self._ends.is_set():
+                    return
+                [name] = self._rng.choices([*WEIGHTS], [*WEIGHTS.values()])
         except Wrong as error:
             self.wrong = str(error)
         except Exception as error:  # the harness's own is no proof either
@@ -104,8 +108,7 @@ class Person(threading.Thread):
         self.intervals += self._rng.randint(1, 4)
         for interval in range(first, self.intervals):
             self.files |= deliver(self._stack.delivered / self.bank, interval, self._rng)
-        last = self.intervals - 1
-        self._backfill(first, last, lambda: self._has_runs(first, last))
+        self._backfill(first, self.intervals - 1)
 
     def _replay(self) -> None:
         last = self.intervals - 1
@@ -113,11 +116,11 @@ class Person(threading.Thread):
         last = min(last, first + 1)
         hours = {f"{hour(n):%Y-%m-%dT%H}" for n in range(first, last + 1)}
         files = sum(name.split("/")[0] in hours for name in self.files)
-        before = self._ask(LAST_COMMIT, self.bank)[0][0]
+        [[before]] = self._ask(LAST_COMMIT, self.bank)
 
         def is_replayed() -> bool:
-            key = self.bank, before, hour(first), hour(last)
-            return bool(self._ask(REPLAYED, *key)[0][0] == files)
+            [[replayed]] = self._ask(REPLAYED, self.bank, before, hour(first), hour(last))
+            return bool(replayed == files)
 
         self._backfill(first, last, is_replayed, reprocess="completed")
 
@@ -142,7 +145,7 @@ class Person(threading.Thread):
         """Park the next txid in the middle of its processing, or before it."""
         next_txid = len(self.files) + 1
         self._deliver()
-        self._wait(lambda: int(self._standing()["last"] or 0) >= next_txid, "a txid to park")
+        self._wait(lambda: self._standing()["txids"] >= next_txid, "a txid to park")
         self._cli(
             *("park", self.bank, str(next_txid), "--yes", "--reason", WHY),
             done="has already committed",
@@ -151,8 +154,13 @@ class Person(threading.Thread):
     def _compact(self) -> None:
         self._cli("compact", self.bank)
 
-    def _backfill(self, first: int, last: int, is_done: Callable[[], bool], **more: Any) -> None:
-        """Ask for a backfill until what it is for is done: its start may be cut off anywhere."""
+    def _backfill(
+        self, first: int, last: int, is_done: Callable[[], bool] | None = None, **more: Any
+    ) -> None:
+        """Ask for a backfill until what it is for is done: its start may be cut off anywhere.
+
+        :param is_done: by default, all of its runs are there
+        """
         backfill = Backfill(
             dag_id=self.bank,
             first=_date(first),
@@ -162,18 +170,20 @@ class Person(threading.Thread):
             max_active_runs=2,
             **more,
         )
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        started, cleared = -START_AGAIN_SECONDS, time.monotonic()
-        while time.monotonic() < deadline:
-            with suppress(AirflowApiError, psycopg2.Error, OSError):
-                if is_done():
-                    return
-                if time.monotonic() - started > START_AGAIN_SECONDS and self._is_at_rest():
-                    backfill.start(self._stack.api())
-                    started = time.monotonic()
-            cleared = self._clear(cleared)
-            time.sleep(LOOK_SECONDS)
-        raise Wrong(f"a backfill of {first} to {last} has not done its work")
+        started = -START_AGAIN_SECONDS
+
+        def look() -> bool:
+            nonlocal started
+            api = self._stack.api()
+            if is_done() if is_done else len(backfill.runs(api)) == last - first + 1:
+                return True
+            if time.monotonic() - started > START_AGAIN_SECONDS and self._is_at_rest():
+                backfill.start(api)
+                started = time.monotonic()
+            self._clear()
+            return False
+
+        self._wait(look, f"a backfill of {first} to {last}")
 
     def _is_at_rest(self) -> bool:
         """Say whether Airflow has noted that the last backfill is over, and all runs have ended.
@@ -181,81 +191,74 @@ class Person(threading.Thread):
         To start one before that cancels the last one, and no run of a cancelled backfill that is
         cleared later ever starts again.
         """
-        found = self._stack.api().get("/api/v2/backfills", dag_id=self.bank)["backfills"]
-        return all(one["completed_at"] for one in found) and (
-            {run["state"] for run in self._runs()} <= {*ENDS}
-        )
-
-    def _has_runs(self, first: int, last: int) -> bool:
-        wanted = {_date(n) for n in range(first, last + 1)}
-        return wanted <= {run["logical_date"] for run in self._runs()}
+        return not open_backfills(self._stack.api(), self.bank) and self._states() <= {*ENDS}
 
     # --- until all is well -----------------------------------------------------------------------
 
     def _settle(self, what: str) -> float:
         """Wait until each txid counts and each run is green; clear what is red."""
-        began = cleared = time.monotonic()
-        told, standing, states = False, {}, Counter[str]()
-        while True:
-            with suppress(AirflowApiError, psycopg2.Error, OSError):
-                standing, runs = self._standing(), self._runs()
-                states = Counter(run["state"] for run in runs)
-                files = len(self.files)
-                if standing["txids"] > files:
-                    raise Wrong(f"{standing['txids']} txids for {files} files")
-                if standing["committed"] == files and set(states) <= {"success"}:
-                    return time.monotonic() - began
-            now = time.monotonic()
-            if now - began > PATIENCE_SECONDS:
-                raise Wrong(f"{what}: not done after {now - began:.0f} s: {standing} {states}")
-            if now - began > PATIENCE_SECONDS / 3 and not told:
-                told = True
-                self._say(f"{self.bank}: {what} takes long: {standing} {dict(states)}")
-            cleared = self._clear(cleared)
-            time.sleep(LOOK_SECONDS)
+        began, files = time.monotonic(), len(self.files)
+        self._seen = "nothing could be asked"
+        told = False
 
-    def _clear(self, cleared: float) -> float:
-        """Clear what is red, now and then; return when that was."""
-        if time.monotonic() - cleared < CLEAR_EVERY_SECONDS:
-            return cleared
-        self.try_cli("resume-runs", self.bank, "--yes")
-        self.try_cli("reconcile", "--repair", "--yes")
-        return time.monotonic()
+        def look() -> bool:
+            nonlocal told
+            standing, states = self._standing(), self._states()
+            self._seen = f"{standing}, runs {sorted(states)}"
+            if standing["txids"] > files:
+                raise Wrong(f"{standing['txids']} txids for {files} files")
+            if standing["committed"] == files and states <= {"success"}:
+                return True
+            if time.monotonic() - began > PATIENCE_SECONDS / 3 and not told:
+                told = True
+                self._say(f"{self.bank}: {what} takes long: {self._seen}")
+            self._clear()
+            return False
+
+        self._wait(look, what)
+        return time.monotonic() - began
+
+    def _clear(self) -> None:
+        """Clear what is red, now and then."""
+        if time.monotonic() - self._cleared > CLEAR_EVERY_SECONDS:
+            self.try_cli("resume-runs", self.bank, "--yes")
+            self.try_cli("reconcile", "--repair", "--yes")
+            self._cleared = time.monotonic()
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
+        """Wait until something is so; whoever does not answer now is asked again."""
+
+        def holds_now() -> bool:
             with suppress(AirflowApiError, psycopg2.Error, OSError):
-                if holds():
-                    return
-            time.sleep(LOOK_SECONDS)
-        raise Wrong(f"waited in vain for {what}")
+                return holds()
+            return False
 
-    def _runs(self) -> list[dict[str, Any]]:
-        runs: list[dict[str, Any]] = []
-        while True:
-            page = self._stack.api().get(
-                f"/api/v2/dags/{self.bank}/dagRuns", limit=100, offset=len(runs), order_by="id"
-            )["dag_runs"]
-            runs += page
-            if len(page) < 100:
-                return runs
+        try:
+            wait_until(holds_now, what, PATIENCE_SECONDS, every=LOOK_SECONDS)
+        except DeadlineError as error:
+            raise Wrong(f"{error}: {self._seen}") from None
 
-    def _standing(self) -> dict[str, Any]:
-        with closing(psycopg2.connect(self._stack.dsn("reliability"))) as session:
-            cursor = session.cursor(cursor_factory=RealDictCursor)
-            cursor.execute(STANDING, (self.bank,))
-            return dict(cursor.fetchone() or {})
+    def _states(self) -> set[str]:
+        """Return the states of all runs."""
+        path, states, read, page = f"/api/v2/dags/{self.bank}/dagRuns", set[str](), 0, 100
+        while read % page == 0:
+            runs = self._stack.api().get(path, limit=page, offset=read, order_by="id")["dag_runs"]
+            if not runs:
+                break
+            states |= {run["state"] for run in runs}
+            read += len(runs)
+        return states
 
-    def _ask(self, question: str, *parameters: Any, database: str = "reliability") -> Any:
+    def _standing(self) -> dict[str, int]:
+        [row] = self._stack.rows(HERE, STANDING, self.bank)
+        return dict(zip(("txids", "committed", "held"), row, strict=True))
+
+    def _ask(self, question: str, *parameters: Any, database: str = HERE) -> list[tuple[Any, ...]]:
         """Return the rows of a query, once the server answers."""
-        answers: list[Any] = []
+        answers: list[list[tuple[Any, ...]]] = []
 
         def read() -> bool:
-            with closing(psycopg2.connect(self._stack.dsn(database))) as session:
-                cursor = session.cursor()
-                cursor.execute(question, parameters or None)
-                answers.append(cursor.fetchall())
+            answers.append(self._stack.rows(database, question, *parameters))
             return True
 
         self._wait(read, "an answer of Postgres")
@@ -265,13 +268,12 @@ class Person(threading.Thread):
 
     def _cli(self, *arguments: str, done: str = "") -> None:
         """Run a verb until it has done its work, as a person repeats it after an error."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            code, said = self.try_cli(*arguments)
-            if code == 0 or (done and done in " ".join(said.split())):
-                return
-            time.sleep(LOOK_SECONDS)
-        raise Wrong(f"{' '.join(arguments)}: {said}")
+
+        def is_done() -> bool:
+            code, self._seen = self.try_cli(*arguments)
+            return code == 0 or bool(done and done in " ".join(self._seen.split()))
+
+        self._wait(is_done, " ".join(arguments))
 
     def try_cli(self, *arguments: str) -> tuple[int, str]:
         api = self._stack.api()
@@ -304,8 +306,7 @@ class Person(threading.Thread):
         """Compare all tables with what these files have."""
         for what, rows in expected(self.files[name] for name in names).items():
             question = CONTENTS[what].format(self.bank)
-            database = database_of(what) or "reliability"
-            found = Counter(self._ask(question, database=database))
+            found = Counter(self._ask(question, database=database_of(what)))
             if missing := rows - found:
                 raise Wrong(f"{self.bank}_{what} lacks {len(missing)}: {[*missing][:3]}")
             if surplus := found - rows:

@@ -11,14 +11,16 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg2
+from psycopg2.extensions import connection as Connection
 
 from dev.services.environment import Environment
 from dev.services.ports import HOST, Ports
 from dev.services.processes import Background, family, marked, run
-from tests.chaos.bank import MART
+from tests.chaos.bank import HERE, MART
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ("spark-master", "spark-worker")
@@ -43,8 +45,7 @@ class Stack(Environment):
     def begin(self, say: Callable[[str], None]) -> None:
         """Start all of it in an empty state."""
         self.ledger.up_postgres(say)
-        with closing(psycopg2.connect(self.dsn("postgres", "postgres"))) as session:
-            session.autocommit = True
+        with closing(self.session("postgres", "postgres")) as session:
             session.cursor().execute(f"CREATE DATABASE {MART} OWNER reliability")
         self.start_cluster()
         self.airflow_settings.update({**AIRFLOW, "AIRFLOW_CONN_SPARK_CLUSTER": self._connection()})
@@ -62,10 +63,23 @@ class Stack(Environment):
             f"host={HOST} port={server.port} dbname={database} user={role} passfile={password_file}"
         )
 
+    def session(self, database: str, role: str = "reliability") -> Connection:
+        """Open a session with a database of the ledger's server."""
+        session: Connection = psycopg2.connect(self.dsn(database, role))
+        session.autocommit = True
+        return session
+
+    def rows(self, database: str, question: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Ask a database of the ledger's server."""
+        with closing(self.session(database)) as session:
+            cursor = session.cursor()
+            cursor.execute(question, parameters or None)
+            return cursor.fetchall()
+
     def own_env(self) -> dict[str, str]:
         return {
             **super().own_env(),
-            "RELIABILITY_DSN": self.dsn("reliability"),
+            "RELIABILITY_DSN": self.dsn(HERE),
             f"RELIABILITY_DSN_{MART.upper()}": self.dsn(MART),
             "CHAOS_FOLDER": str(self.delivered),
         }
@@ -81,7 +95,7 @@ class Stack(Environment):
 
         port = str(self.spark_ports.port("master"))
         home = Path(pyspark.__file__).parent
-        env = self._marked_env() | {
+        env = self.marked_env() | {
             "SPARK_HOME": str(home),
             "SPARK_WORKER_DIR": str(self.work),
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -104,10 +118,6 @@ class Stack(Environment):
                 "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
             }
         )
-
-    def marked_env(self) -> dict[str, str]:
-        """Return the variables of a program that faults may find, and that goes down with all."""
-        return self._marked_env()
 
     # --- up and down -----------------------------------------------------------------------------
 

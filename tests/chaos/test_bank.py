@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.chaos.bank import SUSPECT, Row, deliver, expected
-from tests.chaos.reader import is_sound
+from tests.support.money import is_sound
 
 
 def test_money_is_moved_and_never_made(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dev.demo.backfill import is_known
+from dev.demo.backfill import is_known, open_backfills
 from dev.services.airflow_api import AirflowApi
 from dev.services.environment import Environment
 from dev.services.processes import wait_until
@@ -171,8 +171,7 @@ class Dag:
         wait_for(self._have_no_backfill, f"the backfills of {self.dag_id}")
 
     def _have_no_backfill(self) -> bool:
-        found = self.api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]
-        return all(each["completed_at"] for each in found)
+        return not open_backfills(self.api, self.dag_id)
 
     def state(self, run_id: str) -> str:
         """Wait until a run has ended; return how."""

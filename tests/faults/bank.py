@@ -20,7 +20,6 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.core.leases import Leases
 from reliability.core.request import TaskTry
-from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.launch import steps_here
@@ -33,6 +32,7 @@ from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt_messages import driver_session
 from reliability.transaction.topology.alter import alter
 from tests.support.python_driver import process_in_python
 
@@ -45,21 +45,20 @@ BATCHES = 3
 ENGINE = "RELIABILITY_ENGINE"
 WHY = "a fault test"
 MART = "mart"
+OF_MART = f"RELIABILITY_DSN_{MART.upper()}"
 #: How a process ends that could not do its act, and says why; 1 is a mistake of somebody's.
 FAILED = 2
-OF_MART = f"RELIABILITY_DSN_{MART.upper()}"
 #: What has committed everywhere, or nowhere, whoever asks: money is moved, and never made.
 SUM_OF_ALL = """
-    SELECT coalesce((SELECT sum(amount) FROM balance), 0) AS money,
-           coalesce((SELECT sum(moves) FROM balance), 0) AS moves,
-           (SELECT count(*) FROM moved) AS moved,
-           (SELECT count(*) FROM seen) AS seen
+    SELECT coalesce((SELECT sum(amount) FROM public.balance), 0) AS money,
+           coalesce((SELECT sum(moves) FROM public.balance), 0) AS moves,
+           (SELECT count(*) FROM public.moved) AS moved,
+           (SELECT count(*) FROM public.seen) AS seen
 """
 SUM_OF_MART = """
-    SELECT coalesce((SELECT sum(amount) FROM mart_balance), 0) AS money,
-           coalesce((SELECT sum(moves) FROM mart_balance), 0) AS moves,
-           (SELECT count(*) FROM mart_seen) AS moved,
-           (SELECT count(*) FROM mart_seen) AS seen
+    SELECT coalesce((SELECT sum(amount) FROM public.mart_balance), 0) AS money,
+           coalesce((SELECT sum(moves) FROM public.mart_balance), 0) AS moves,
+           (SELECT count(*) FROM public.mart_seen) AS seen
 """
 
 
@@ -140,7 +139,7 @@ def work_again(connection: LedgerConnection, number: int) -> None:
 
 def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
     """Process a step in a session of its own, as a driver does."""
-    with closing(LedgerConnection(address_of(), "driver")) as session:
+    with driver_session(grant) as session:
         process_in_python(session, bank(), grant, step)
 
 

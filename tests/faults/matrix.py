@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg2
 from psycopg2.sql import SQL
 
 from dev.errors import DeadlineError
@@ -28,6 +27,7 @@ from reliability.ledger.connection import LedgerConnection
 from tests.faults import bank
 from tests.faults.proxy import KILLS, WITH_ANOTHER, Armed, Change, FaultKind, Proxy
 from tests.support.fix_postgres import admin_session, own_session
+from tests.support.money import LIVE, Reader
 
 MOST_TRIES = 5
 END_SECONDS = 240
@@ -41,10 +41,6 @@ COMMITS = """
 """
 COMMITTED = """
     SELECT txid FROM reliability.transaction WHERE committed_attempt IS NOT NULL ORDER BY 1
-"""
-LIVE = """
-    SELECT txid, attempt_id, status FROM reliability.attempt
-     WHERE status IN ('PROCESSING', 'SEALING')
 """
 SESSIONS = """
     SELECT application_name, state FROM pg_stat_activity
@@ -173,8 +169,7 @@ class Matrix:
     variables: Mapping[str, str]
     start_engine: Callable[[], None]
     snapshots: int = 0
-    _has_mart: bool = False
-    _spark: Mapping[str, str] = field(default_factory=dict)
+    _scenario: Scenario = COMMITTING
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
 
@@ -190,8 +185,7 @@ class Matrix:
         kinds: Sequence[FaultKind] = tuple(FaultKind),
     ) -> Iterator[Outcome]:
         """Let each kind of fault happen to what is chosen of the changes of a clean run."""
-        self._has_mart = scenario.has_mart
-        self._spark = {bank.ENGINE: scenario.engine} if scenario.engine else {}
+        self._scenario = scenario
         if scenario.engine == "warm":
             self.start_engine()
         with self._databases() as template:
@@ -213,15 +207,16 @@ class Matrix:
     def _databases(self, template: str = "") -> Iterator[str]:
         """Lend a database, and with it its mart; the server may crash meanwhile."""
         name = f"cell_{next(self._numbers)}"
+        own = self._names(name)
+        templates = self._names(template) if template else [BARE] * len(own)
         with ExitStack() as stack:
-            for database, of in self._pairs(name, template):
+            for database, of in zip(own, templates, strict=True):
                 stack.enter_context(self._database(database, of))
             yield name
 
-    def _pairs(self, name: str, template: str) -> Iterator[tuple[str, str]]:
-        yield name, template or BARE
-        if self._has_mart:
-            yield mart_of(name), mart_of(template) if template else BARE
+    def _names(self, database: str) -> list[str]:
+        """Return the names of a cell's databases."""
+        return [database, *([mart_of(database)] if self._scenario.has_mart else [])]
 
     @contextmanager
     def _database(self, name: str, template: str) -> Iterator[None]:
@@ -238,21 +233,30 @@ class Matrix:
     def _try(self, scenario: Scenario, armed: Armed, template: str, clean: Books) -> Outcome:
         outcome = Outcome(scenario.name, armed.change, armed.kind)
         with self._databases(template) as database:
-            readers = [Reader(database, bank.SUM_OF_ALL, moves_only=scenario.moves_only)]
-            if self._has_mart:
-                readers.append(Reader(mart_of(database), bank.SUM_OF_MART, moves_only=True))
+            readers = [
+                Reader(
+                    partial(own_session, direct(name)),
+                    {name: question},
+                    every=0.01,
+                    moves_only=scenario.moves_only,
+                )
+                for name, question in zip(
+                    self._names(database), (bank.SUM_OF_ALL, bank.SUM_OF_MART), strict=False
+                )
+            ]
             try:
                 self._suffer(scenario, armed, database)
                 self._do_all(scenario.after, database)
                 for reader in readers:
                     reader.end()
+                    assert not reader.wrong, reader.wrong[-1]
                 self._compare(scenario, clean, database)
             except (AssertionError, DeadlineError) as error:
                 outcome.wrong = str(error)
             finally:
                 for reader in readers:
-                    reader.end(quietly=True)
-        self.snapshots += sum(reader.snapshots for reader in readers)
+                    reader.end()
+        self.snapshots += sum(sum(reader.snapshots.values()) for reader in readers)
         return outcome
 
     def _suffer(self, scenario: Scenario, armed: Armed, database: str) -> None:
@@ -266,7 +270,7 @@ class Matrix:
         if armed.kind in WITH_ANOTHER:
             other = self._begin(scenario.act, tries, database)
             tries += 1
-            seconds = ANOTHER_SPARK_SECONDS if self._spark else ANOTHER_SECONDS
+            seconds = ANOTHER_SPARK_SECONDS if scenario.engine else ANOTHER_SECONDS
             other.join(seconds if armed.kind is FaultKind.FROZEN else 0.3)
             armed.thaw.set()
         codes = [_end_of(one) for one in (first, other) if one is not None]
@@ -281,8 +285,10 @@ class Matrix:
             tries += 1
 
     def _begin(self, name: str, number: int, database: str) -> BaseProcess:
-        variables = {**self.variables, **self._spark}
-        if self._has_mart:
+        variables = dict(self.variables)
+        if self._scenario.engine:
+            variables[bank.ENGINE] = self._scenario.engine
+        if self._scenario.has_mart:
             variables[bank.OF_MART] = self.proxy.dsn(mart_of(database))
         process: BaseProcess = self._context.Process(
             target=bank.act,
@@ -313,11 +319,10 @@ class Matrix:
         if scenario.verifies:
             self._do("prove", database)
         tables: dict[str, Counter[str]] = {}
-        for kept, name in ((KEPT, database), (IN_MART, mart_of(database))):
-            if kept is KEPT or self._has_mart:
-                with LedgerConnection(direct(name), "books") as connection:
-                    tables |= {table: _rows_of(connection, table) for table in kept}
-                    _wait_for_sessions(connection)
+        for name, kept in zip(self._names(database), (KEPT, IN_MART), strict=False):
+            with LedgerConnection(direct(name), "books") as connection:
+                tables |= {table: _rows_of(connection, table) for table in kept}
+                _wait_for_sessions(connection)
         with LedgerConnection(direct(database), "books") as connection:
             live = connection.all(SQL(LIVE))
             assert not live, f"attempts still live: {live}"
@@ -357,52 +362,6 @@ def direct(database: str) -> str:
     return f"service=reliability dbname={database}"
 
 
-class Reader:
-    """Reads the sum of all money in a loop, in single statements and in snapshots."""
-
-    def __init__(self, database: str, question: str, *, moves_only: bool) -> None:
-        self._name, self._question, self._moves_only = database, question, moves_only
-        self.snapshots = 0
-        self._wrong = ""
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def end(self, *, quietly: bool = False) -> None:
-        self._ends.set()
-        self._thread.join()
-        assert quietly or not self._wrong, self._wrong
-
-    def _read(self) -> None:
-        while not self._ends.is_set():
-            with suppress(psycopg2.Error), closing(own_session(direct(self._name))) as session:
-                session.autocommit = True
-                cursor = session.cursor()
-                while not self._ends.wait(0.01):
-                    self._look(cursor)
-            self._ends.wait(0.05)
-
-    def _look(self, cursor: Any) -> None:
-        try:
-            cursor.execute("SET search_path = public")
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute(self._question)
-            [first] = cursor.fetchall()
-            cursor.execute(self._question)
-            [second] = cursor.fetchall()
-            cursor.execute("COMMIT")
-            cursor.execute(self._question)
-            [third] = cursor.fetchall()
-        except (psycopg2.errors.UndefinedTable, psycopg2.errors.InFailedSqlTransaction):
-            cursor.execute("ROLLBACK")
-            return
-        self.snapshots += 2
-        for money, moves, moved, seen in (first, second, third):
-            is_made = self._moves_only and money != 0
-            if is_made or not moves == moved == seen or first != second:
-                self._wrong = f"a snapshot has {first}, {second}, {third}"
-
-
 def _end_of(process: BaseProcess) -> int:
     process.join(END_SECONDS)
     if process.is_alive():
@@ -413,8 +372,7 @@ def _end_of(process: BaseProcess) -> int:
 
 
 def _wait_for_sessions(connection: LedgerConnection) -> None:
-    own = [*bank.ACTS, "driver"]
-    _wait_for(lambda: not connection.all(SQL(SESSIONS), names=own), "sessions to end")
+    _wait_for(lambda: not connection.all(SQL(SESSIONS), names=[*bank.ACTS]), "sessions to end")
 
 
 def _wait_for(holds: Callable[[], bool], what: str) -> None:
