@@ -23,11 +23,14 @@ SELECT EXISTS (SELECT FROM reliability.attempt
                 WHERE topology = %(topology)s AND status = 'PROCESSED') AS is_any_processed;
 
 -- position --
--- All that decides what commits next, with the candidates in the order of their txids.
+-- All that decides what commits next, with the candidates in the order of their txids. The next group
+-- reaches no further than so many txids, however many are processed behind it.
 SELECT c.position,
        coalesce((SELECT jsonb_agg(n.candidate ORDER BY n.txid) FROM reliability.commit_candidate n
-                  WHERE n.topology = c.topology), '[]') AS processed
-  FROM reliability.commit_position c WHERE c.topology = %(topology)s;
+                  WHERE n.topology = p.topology AND n.txid < p.curr_txid + %(most)s), '[]')
+       AS processed
+  FROM reliability.topology p JOIN reliability.commit_position c USING (topology)
+ WHERE p.topology = %(topology)s;
 
 -- staged_rows --
 -- How many rows an attempt has staged for a state.

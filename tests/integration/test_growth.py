@@ -10,9 +10,11 @@ from psycopg2.sql import SQL
 from benchmarks import topologies
 from benchmarks.copied_history import fill
 from benchmarks.ledger_growth import Pipeline, parameters
+from reliability.core.plan import MAX_TXIDS
 from reliability.ledger.queries import queries
 from reliability.transaction.correct.rollback import roll_back
 from tests.support.fix_postgres import execute, rows
+from tests.support.many import many_waiting
 
 COPIES = 3000
 #: All that a run of a new txid asks, that waiting tasks and sweeps ask, and that `status` asks.
@@ -62,6 +64,26 @@ def test_no_query_of_a_task_reads_the_whole_history(long_history, connection):
             (answer,) = tx.one(SQL(explain), **values).values()
             read = rows_read(answer[0]["Plan"])
             assert read < COPIES / 10, f"{name}: {read} rows\n{json.dumps(answer, indent=1)}"
+
+
+PENDING = 300
+ALL_PROCESSED_BUT_THE_FIRST = """
+    INSERT INTO reliability.attempt
+           (topology, txid, attempt_id, request_id, lease, status, processed_at)
+    SELECT topology, txid, 0, request_id, '1 h', 'PROCESSED', now() FROM reliability.request
+     WHERE txid > 1
+"""
+
+
+def test_a_commit_and_a_sweep_read_no_more_candidates_than_may_share_a_commit(connection):
+    """C5: each read all that wait for their turn, under the topology's lock."""
+    many_waiting(connection, topologies=1, txids=PENDING)
+    execute(connection, ALL_PROCESSED_BUT_THE_FIRST)
+    known = parameters("many_1", PENDING) | {"most": MAX_TXIDS}
+    with connection.transaction(reads_only=True) as tx:
+        found = tx.one("position", **known)["processed"]
+        assert [one["txid"] for one in found] == [*range(2, MAX_TXIDS + 1)]
+        assert tx.one("standing", **{**known, "txid": None})["processed"] == []
 
 
 def test_a_copied_history_is_one_that_goes_on(long_history, connection):

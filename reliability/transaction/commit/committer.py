@@ -23,7 +23,7 @@ from typing import Protocol
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import refuse_violations
 from reliability.core.errors import CheckpointTakenOver
-from reliability.core.plan import Plan, PlannedChange, next_plan
+from reliability.core.plan import MAX_TXIDS, Plan, PlannedChange, next_plan
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology, holding
 from reliability.ledger.read_rows import position_of
@@ -95,7 +95,7 @@ def read_plan(
     topology: str, tx: DatabaseTransaction, *, overdue: int = 0, one_by_one: int = 0
 ) -> Plan:
     """Plan what commits next; the limits are those of `next_plan`."""
-    position = position_of(tx.one("position", topology=topology))
+    position = position_of(tx.one("position", topology=topology, most=MAX_TXIDS))
     return next_plan(position, overdue=overdue, one_by_one=one_by_one)
 
 
