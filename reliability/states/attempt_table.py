@@ -3,7 +3,8 @@
 Its rows are read whole. If the attempt cannot count, a sweep drops the table. Functions of the
 ledger's owner make, change and drop it: the role of a task needs no right to.
 
-- For rows to append: the commit copies them into the target and drops the table.
+- For rows to append: the commit copies them into the target and drops the table, or leaves that to
+  a sweep if somebody reads it.
 - For any other state: the table inherits from that of the contributions, whose readers so read its
   rows too. When the attempt commits they are the contribution, and the table stays, unless the
   state keeps no contributions. Readers plan with each table, so a state has only so many. The seal
@@ -195,6 +196,11 @@ def keep(tx: DatabaseTransaction, number: int) -> None:
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
     for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.name):
         drop(tx, row["table_id"])
+
+
+def drop_committed(tx: DatabaseTransaction, number: int) -> None:
+    """Drop the table of an attempt whose rows are elsewhere; leave it to a sweep if it is read."""
+    tx.run("drop_committed_table", table_id=number)
 
 
 def drop(tx: DatabaseTransaction, number: int) -> None:

@@ -159,12 +159,24 @@ BEGIN
     DELETE FROM reliability.attempt_table WHERE table_id = p_table_id;
 END $$;
 
+-- Drop a table whose rows have been committed elsewhere, unless somebody reads it, such as a pg_dump
+-- that began before: the commit would wait for it, and fail. A sweep drops what is left.
+CREATE FUNCTION reliability.drop_committed_table(p_table_id bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT',
+                   reliability.name_of_attempt_table(p_table_id));
+    PERFORM reliability.drop_attempt_table(p_table_id);
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END $$;
+
 -- Drop the table of an attempt at a state that keeps no contributions, if it has one, in the round
 -- trip of its commit's other writes.
 CREATE FUNCTION reliability.drop_table_of_attempt(
     p_topology text, p_state text, p_txid bigint, p_attempt_id integer
 ) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT reliability.drop_attempt_table(table_id) FROM reliability.attempt_table
+    SELECT reliability.drop_committed_table(table_id) FROM reliability.attempt_table
      WHERE topology = p_topology AND state = p_state AND txid = p_txid AND attempt_id = p_attempt_id
 $$;
 

@@ -75,7 +75,7 @@ class StoredRows(StoredState):
     def append_staged(self, change: Change, sealed: Sealed) -> None:
         if sealed.own.attempt_table is not None:
             change.tx.run(sealed.own.copy_attempt_table(self.target))
-            attempt_table.drop(change.tx, sealed.own.attempt_table)
+            attempt_table.drop_committed(change.tx, sealed.own.attempt_table)
             return
         change.run(
             self.sql(
