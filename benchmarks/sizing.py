@@ -121,17 +121,19 @@ def measure_rows(server: Server) -> None:
 class Sessions(threading.Thread):
     """Counts again and again the sessions with a ledger, by what has opened them.
 
+    :param every: how many seconds apart
     :ivar most: the most that there were at once, of each kind and of all
     """
 
-    def __init__(self, connection: LedgerConnection) -> None:
+    def __init__(self, connection: LedgerConnection, every: float = LOOK_SECONDS) -> None:
         super().__init__(daemon=True)
         self.connection = connection
+        self.every = every
         self.most: Counter[str] = Counter()
         self.ended = threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(LOOK_SECONDS):
+        while not self.ended.wait(self.every):
             with self.connection.transaction() as tx:
                 names = [str(row["name"]) for row in tx.all(SQL(SESSIONS))]
             found = Counter(name.split()[-1] for name in names)

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import psutil
 import pytest
 
 from reliability.core.errors import PATIENCE_SECONDS, AttemptIncomplete, LedgerUnavailable
@@ -28,6 +27,7 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import is_wanted
 from spark_apps import global_count
 from tests.support.fix_postgres import execute, rows
+from tests.support.processor import processor_seconds
 
 SECONDS = 20
 
@@ -324,14 +324,6 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
     execute(connection, "UPDATE reliability.topology SET max_spout_pending = 5000")
     assert processor_seconds(connection, look) < 2 - poller.POLL_INTERVAL_SECONDS
     assert len(told) == 2000 - 2  # but those who wait for what is being processed
-
-
-def processor_seconds(connection, do):
-    """Return what it takes here and in the server; others may have the processor meanwhile."""
-    server = psutil.Process(rows(connection, "SELECT pg_backend_pid()")[0][0])
-    before = time.thread_time() + sum(server.cpu_times()[:2])
-    do()
-    return time.thread_time() + sum(server.cpu_times()[:2]) - before
 
 
 @pytest.fixture
