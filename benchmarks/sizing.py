@@ -45,6 +45,7 @@ TABLES = """
 SESSIONS = """
     SELECT application_name AS name FROM pg_stat_activity
      WHERE datname = current_database() AND application_name LIKE 'reliability%%'
+       AND backend_type = 'client backend'
 """
 
 

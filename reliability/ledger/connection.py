@@ -211,6 +211,7 @@ class LedgerConnection:
         credentials are asked for whenever a session is opened
     :param opens_within: for how many seconds to try again while there is no server that takes
         writes, or no place for a session
+    :param only_reads: a standby will do
     """
 
     def __init__(
@@ -219,10 +220,12 @@ class LedgerConnection:
         application_name: str = "reliability",
         *,
         opens_within: float = 0.0,
+        only_reads: bool = False,
     ) -> None:
         self.address = DatabaseAddress(dsn=address) if isinstance(address, str) else address
         self.application_name = session_name(application_name)
         self.opens_within = opens_within
+        self._only_reads = only_reads
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False
@@ -360,7 +363,8 @@ class LedgerConnection:
         while True:
             try:
                 connection = self._open()
-                if not self._is_standby or time.monotonic() >= until:
+                will_do = self._only_reads or not self._is_standby
+                if will_do or time.monotonic() >= until:
                     return connection
                 connection.close()
             except psycopg2.Error as error:

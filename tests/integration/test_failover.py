@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from dev.services.postgres import NO_FSYNC, EmbeddedPostgres
 from dev.services.processes import family, wait_gone, wait_until
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.errors import AttemptFenced, LedgerUnavailable
+from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
+from reliability.spark.stage.read_postgres import ReadTask
 from reliability.transaction.inspect.verify import verify
 from tests.support.command_line import say
 from tests.support.fix_pipeline import Pipeline, pipeline_of
@@ -191,6 +194,16 @@ def test_a_driver_does_not_go_on_with_a_standby_that_was_promoted(primary, follo
                 process_in_python(connection, topology(fail_over), grant)
         finally:
             promotion.join()
+
+
+def test_a_task_that_only_reads_a_table_takes_a_standby_at_once(primary, follow):
+    """S3: it waits for a place, and not for a server that takes writes."""
+    standby = DatabaseAddress(dsn=follow("standby").dsn())
+    task = ReadTask(address=standby, queries=("SELECT 7",), columns=(("n", "int"),))
+    began = time.monotonic()
+    [batch] = task.read("SELECT 7")
+    assert batch.to_pylist() == [{"n": 7}]
+    assert time.monotonic() - began < 20
 
 
 def test_a_session_of_anyone_else_says_that_it_was_lost(primary):

@@ -6,7 +6,7 @@ The server of the test run has all of `HOSTILE_SETTINGS`, so each other test sho
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 
 import psycopg2
@@ -24,9 +24,11 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import Leases
 from reliability.core.spout import Interval
+from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
+from reliability.spark.stage.read_postgres import ReadTask
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
@@ -447,6 +449,18 @@ def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(
 # --- a server without room -----------------------------------------------------------------------
 
 
+@contextmanager
+def one_place_becomes_free(dsn, places):
+    """Take all places for sessions but these, and give one back after a second."""
+    run_as_admin(f"ALTER DATABASE {database_of(dsn)} CONNECTION LIMIT {places + 4}")
+    with ExitStack() as stack:
+        others = [stack.enter_context(closing(psycopg2.connect(dsn))) for _ in range(4)]
+        timer = threading.Timer(1, others[0].close)
+        timer.start()
+        yield
+        timer.join()
+
+
 def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection, dsn, monkeypatch):
     """S3: with 60 topologies on a server of 100 sessions, attempts failed four times in a row."""
     monkeypatch.setattr(stage_task, "LedgerConnection", LedgerConnection)
@@ -459,15 +473,19 @@ def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection,
     pipeline = pipeline_of(topology, connection)
     pipeline.emit(None)
     grant = pipeline.begin(1)
-    run_as_admin(f"ALTER DATABASE {database_of(dsn)} CONNECTION LIMIT 6")
-    others = [psycopg2.connect(dsn) for _ in range(4)]
-    # there is a place for the driver, and none for its task
-    timer = threading.Timer(1, others[0].close)
-    timer.start()
-    pipeline.run_step(grant)
-    timer.join()
-    for other in others:
-        other.close()
+    with one_place_becomes_free(
+        dsn, places=2
+    ):  # there is one for the driver, and none for its task
+        pipeline.run_step(grant)
     pipeline.seal(grant)
     pipeline.runner.commit(0)
     assert rows(connection, "SELECT word, times FROM words ORDER BY 1") == [("a", 1), ("b", 1)]
+
+
+def test_a_task_that_reads_a_table_waits_for_a_place_too(dsn):
+    """S3: it failed, and where the master is local, its attempt with it."""
+    columns = (("n", "int"),)
+    task = ReadTask(address=DatabaseAddress(dsn=dsn), queries=("SELECT 7",), columns=columns)
+    with one_place_becomes_free(dsn, places=0):
+        [batch] = task.read("SELECT 7")
+    assert batch.to_pylist() == [{"n": 7}]

@@ -290,6 +290,42 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
     assert told == [1, 2, 3]
 
 
+def test_a_triggerer_has_three_sessions_for_however_many_topologies(own_poller, connection):
+    """docs/deployment/executors.md: three with each ledger for which a task waits."""
+    from reliability_airflow import poller
+    from tests.support.many import many_waiting
+
+    waiters = [
+        poller.Waiter(
+            notify=lambda: None,
+            topology=one.topology,
+            txid=one.txid,
+            request_id=one.request_id,
+            work=one.work,
+        )
+        for one in many_waiting(connection, topologies=64, txids=2)
+    ]
+    for waiter in waiters:
+        own_poller.add(waiter)
+    sessions = (
+        "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'reliability%%'"
+    )
+    renewed = "SELECT count(*) FROM reliability.request WHERE renewed_at > %(since)s"
+    [(since,)] = rows(connection, "SELECT clock_timestamp()")
+    seen: set[str] = set()
+    deadline = time.monotonic() + SECONDS
+    names = ["poll", "renew", "sweep"]
+    while len(seen) < len(names) or rows(connection, renewed, since=since) != [(128,)]:
+        assert time.monotonic() < deadline, seen
+        found = [name for (name,) in rows(connection, sessions)]
+        assert len(found) == len(set(found)) <= len(names), found
+        seen |= set(found)
+    for waiter in waiters:
+        own_poller.remove(waiter)
+    assert seen == {f"reliability poller {name}" for name in names}
+
+
 def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a_core(
     own_poller, connection, monkeypatch
 ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from psycopg2.extensions import connection as Connection
 
 from reliability.deployment.address import DatabaseAddress
@@ -21,7 +23,7 @@ class PooledConnection(LedgerConnection):
     """
 
     def __init__(
-        self, address: DatabaseAddress | str, application_name: str = "pooled", **options: float
+        self, address: DatabaseAddress | str, application_name: str = "pooled", **options: Any
     ) -> None:
         super().__init__(address, "pooled", **options)
         self._name = application_name

@@ -17,7 +17,7 @@ from reliability.core.errors import SchemaMismatch
 from reliability.core.types import digits_of
 from reliability.deployment.address import DatabaseAddress
 from reliability.deployment.lazy import T, pa, pc, sql
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection
 from reliability.ledger.queries import queries as named_queries
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
 from reliability.spark.stage.task_address import task_address
@@ -80,7 +80,12 @@ class ReadTask:
         with tempfile.TemporaryFile() as file:
             rows = _RowFile(cast(BinaryIO, file))
             statement = sql.SQL(named_queries()["copy_out"]).format(query=sql.SQL(query))
-            connection = LedgerConnection(self.address, application_name="reliability read")
+            connection = LedgerConnection(
+                self.address,
+                "reliability read",
+                opens_within=SPARK_PATIENCE_SECONDS,
+                only_reads=True,
+            )
             with connection, connection.transaction(reads_only=True) as tx:
                 tx.cursor.copy_expert(statement, rows)
             for chunk in rows.chunks():
