@@ -9,7 +9,9 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from errno import ELOOP, ENOENT, ENOTDIR
 from functools import cache
+from stat import S_ISDIR, S_ISREG
 from typing import Any, NamedTuple, TypeVar
 
 from reliability.core.errors import SourceUnreadable
@@ -35,6 +37,8 @@ from reliability.spouts.patterns import (
 
 Value = TypeVar("Value")
 _AT_ONCE = 16
+#: a name that is not there, or a link that leads nowhere
+_NOTHING_THERE = (ENOENT, ENOTDIR, ELOOP)
 
 
 class Stat(NamedTuple):
@@ -56,7 +60,7 @@ def find_files(pattern: str) -> list[str]:
     pattern = without_file_scheme(pattern)
     try:
         paths = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
-    except OSError as error:  # pyarrow's I/O errors are subclasses
+    except (OSError, ValueError) as error:  # of the system or of pyarrow; of a NUL in the pattern
         raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
     return sorted(paths)
 
@@ -110,13 +114,29 @@ def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
     if has_wildcard(part):
         matching = [(each.name, each.path) for each in _entries(folder) if fits(part, each.name)]
     for name, path in matching:
-        if not rest and os.path.isfile(path):
+        mode = _mode(path)
+        if not rest and S_ISREG(mode):
             yield name
-        elif not rest and only_files and os.path.isdir(path):
+        elif not rest and only_files and S_ISDIR(mode):
             raise _folder_error(path)
-        elif rest and os.path.isdir(path):
+        elif rest and S_ISDIR(mode):
             for below in _walk(path, rest, only_files):
                 yield os.path.join(name, below)
+
+
+def _mode(path: str) -> int:
+    """Return what a path is, for the functions of `stat`; 0 if a link leads nowhere.
+
+    `os.path.isfile` would pass over a file that cannot be looked at, and nobody would know.
+
+    :raises OSError: it cannot be looked at
+    """
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return 0
+        raise
 
 
 def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
@@ -126,8 +146,7 @@ def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
         return
     yield ""
     for entry in _entries(folder):
-        # entry.is_dir() could raise for a broken link
-        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+        is_folder = S_ISDIR(_mode(entry.path)) if entry.is_symlink() else entry.is_dir()
         if is_folder and not is_hidden(entry.name):
             for below in _folders_below(entry.path, (*above, real)):
                 yield os.path.join(entry.name, below)
