@@ -557,7 +557,14 @@ def test_who_may_not_read_is_told_so(client, full, rights):
     assert said.json() == {"detail": "Forbidden"}
 
 
-def test_the_login_leads_back_to_the_same_run(client, rights):
+def test_a_name_that_nothing_can_have_is_not_found_whoever_asks(client, full, rights):
+    """The ledger was asked for it before the rights were, and its error was shown."""
+    for rights.may_read in (True, False):
+        for path in (at("many\0"), at("many\0", "/txids/1"), "/reliability/of-dag/many%00"):
+            assert "Not Found" in read(client, path, 404)
+
+
+def test_the_login_leads_back_to_the_same_run(client, full, rights):
     rights.may_read = False
     query = "?run_id=scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
     source = client.get(at("many", f"/runs{query}")).text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,6 +52,7 @@ class Person:
 class Rights:
     """What the person may do; `readable` None is everything."""
 
+    is_logged_in: bool = True
     may_read: bool = True
     may_act: bool = True
     readable: set[str] | None = None
@@ -66,34 +67,38 @@ class Everything(set[str]):
 
 @contextmanager
 def airflow_with_page(rights: Rights) -> Iterator[Any]:
-    """Give an application that has the page where Airflow's API server has it."""
+    """Give an application that has the page where Airflow's API server has it.
+
+    Which rights each address needs is the page's own; only Airflow's answers are these.
+    """
     from fastapi import FastAPI, HTTPException
 
     from reliability_airflow.page import access
     from reliability_airflow.page.addresses import PREFIX
     from reliability_airflow.page.app import make_app
 
-    def if_allowed(right: str) -> Callable[[], None]:
-        def check() -> None:
-            if not getattr(rights, right):
-                raise HTTPException(403, "Forbidden")
+    def person() -> Person:
+        if not rights.is_logged_in:
+            raise HTTPException(401, "Not authenticated")
+        return Person()
 
-        return check
+    def check_reading() -> None:
+        if not rights.may_read:
+            raise HTTPException(403, "Forbidden")
+
+    def may(user: Person, method: str, dag_id: str) -> bool:
+        return rights.may_act if method == "PUT" else rights.may_read
 
     page = make_app()
     page.dependency_overrides |= {
-        access.logged_in.dependency: Person,
-        access.may_read.dependency: if_allowed("may_read"),
-        access.may_read_dag.dependency: if_allowed("may_read"),
-        access.may_act.dependency: if_allowed("may_act"),
+        access.logged_in.dependency: person,
+        access.may_read_dag.dependency: check_reading,
         access.readable_dags: lambda: Everything() if rights.readable is None else rights.readable,
-        access.name_of: lambda: Person().get_name(),
     }
     airflow = FastAPI()
     airflow.mount(PREFIX, page)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "may_act_on", lambda user, dag_id: rights.may_act)
-        patch.setattr(access, "may_read_runs_of", lambda user, dag_id: rights.may_read)
+        patch.setattr(access, "_may", may)
         yield airflow
 
 

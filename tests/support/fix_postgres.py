@@ -332,6 +332,21 @@ def rows(
         return cursor.fetchall()
 
 
+def all_texts(connection: LedgerConnection) -> str:
+    """Return all texts of the ledger and the tables, in a fixed order."""
+    tables = rows(
+        connection,
+        "SELECT c.oid::regclass::text FROM pg_class c WHERE relkind = 'r' AND relnamespace IN"
+        " ('reliability'::regnamespace, 'reliability_contribution'::regnamespace,"
+        " 'public'::regnamespace) ORDER BY 1",
+    )
+    return "\n".join(
+        str(row)
+        for (table,) in tables
+        for row in rows(connection, f"SELECT t::text FROM {table} t ORDER BY 1")
+    )
+
+
 def insert(tx: DatabaseTransaction, table: Composable, row: Mapping[str, Any]) -> None:
     """Insert a row, by its columns."""
     statement = SQL("INSERT INTO {} ({}) VALUES ({})").format(

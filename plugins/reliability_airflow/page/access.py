@@ -25,6 +25,18 @@ HEADER = "X-Reliability"
 logged_in = Depends(get_user)
 
 
+def check_names(request: Request) -> None:
+    """Refuse an address with a name that no topology and no DAG has, before a database is asked.
+
+    :raises HTTPException: 404
+    """
+    if any("\0" in name for name in request.path_params.values()):
+        raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")
+
+
+possible = Depends(check_names)
+
+
 def _allowed(request: Request, user: Any, method: Literal["GET", "PUT"]) -> list[bool]:
     """Say of each DAG of the address's topology whether the user may do this with its runs."""
     return [_may(user, method, each) for each in reading.dags_of(request.path_params["topology"])]

@@ -61,12 +61,13 @@ def make_app() -> FastAPI:
     access.prepare(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.get("/", dependencies=[access.logged_in])(topologies)
+    first = [access.logged_in, access.possible]
     for path, lead in OF_DAG.items():
-        app.get(path, dependencies=[access.logged_in, access.may_read_dag])(lead)
+        app.get(path, dependencies=[*first, access.may_read_dag])(lead)
     for path, function in READ.items():
-        app.get(path, dependencies=[access.logged_in, access.may_read])(function)
+        app.get(path, dependencies=[*first, access.may_read])(function)
     for path, change in actions.CHANGES.items():
-        needed = [access.logged_in, access.may_act, access.may_correct, access.from_the_page]
+        needed = [*first, access.may_act, access.may_correct, access.from_the_page]
         app.post(path, dependencies=needed)(change)
     app.exception_handler(ReliabilityError)(_show_error)
     app.exception_handler(StarletteHTTPException)(_show_refusal)
