@@ -11,7 +11,7 @@ SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix test-faults chaos bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots docs test test-all matrix test-faults chaos bench check check-deps lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ check: setup ## Check format, lint, types, links, and run the unit tests
 	@$(PY) -m mypy reliability plugins spark_apps dags dev benchmarks tests
 	@$(SITE)
 	@$(PY) -m pytest tests/unit tests/mutants
+
+check-deps: setup ## Ask PyPI whether locked packages have known vulnerabilities
+	@dev/check-deps
 
 lock: setup ## Resolve all dependencies again and write the locks
 	@dev/lock

@@ -29,7 +29,7 @@ def install_lock(root: Path, lock: str, *options: str, python: Path | str = sys.
 
 
 def tool(root: Path, name: str) -> Path:
-    """Return the folder of a tool, apart from `.venv`; its Python code is never imported."""
+    """Return the folder of a tool, apart from `.venv`: no process but its own imports its code."""
     return root / ".reliability" / "tools" / name
 
 
