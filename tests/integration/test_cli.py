@@ -1065,6 +1065,17 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(
             assert {index for _, index in own} == {2}
 
 
+def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting(shop):
+    """Airflow never starts it if its backfill was cancelled, and says nothing."""
+    shop.deliver(made(4), run="backfill__x")
+    shop.runner.contact(4, shop.who(4))
+    shop.runner.close(4, shop.run_of(4), ENDED)
+    with fake_airflow(runs=[(shop.run_of(4).run_id, "queued")]):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+    assert left["txids"] == [4]
+    assert left["because"].endswith("which it never gets if its backfill was cancelled")
+
+
 IN_A_GROUP = "UPDATE reliability.emission SET task_id = 'outer.shop.emit'"
 
 
