@@ -186,7 +186,7 @@ class Chaos:
             if person.wrong:
                 yield f"{person.bank}: {person.wrong}"
             elif person.is_alive():
-                yield f"{person.bank}: not done {END_SECONDS} s after the last fault"
+                yield f"{person.bank}: not done {END_SECONDS} s after the last fault: {person.seen}"
             elif not person.compared:
                 yield f"{person.bank}: nothing was compared"
         for reader in self._readers:
