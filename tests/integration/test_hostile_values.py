@@ -14,12 +14,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from reliability import Append, Count, Csv, FileSpout, Max, State, Topology
 from reliability.core.errors import ReliabilityError, SourceUnreadable, TextNotStorable
-from reliability.core.texts import storable
 from reliability.spouts.patterns import is_hidden
 from reliability.states import attempt_table
 from reliability.transaction.inspect.explain import explain
@@ -157,6 +156,7 @@ def test_a_file_of_any_name_is_emitted_once(connection, tmp_path):
 
     @SETTINGS
     @given(st.lists(names, min_size=1, max_size=3))
+    @example([*TEXTS, *SNIPPETS[:-1]])
     def emit(names):
         name = f"files{next(number)}"
         folder = tmp_path / name
@@ -193,10 +193,12 @@ def test_a_reason_of_any_text_is_kept(shop):
 
     @SETTINGS
     @given(texts | st.text(st.characters(), max_size=30))
+    @example("a\0b\ud800")
     def stop(reason):
         pause(shop.connection, "shop", reason)
         kept = shop.ask("SELECT paused_reason FROM reliability.topology")
-        assert kept == [(storable(reason, "UTF8"),)]
+        escaped = reason.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+        assert kept == [(escaped,)]
 
     stop()
 
