@@ -258,9 +258,9 @@ def test_a_txid_takes_no_longer_beside_a_thousand_pending_ones(connection):
 # --- many rows of a txid -------------------------------------------------------------------------
 
 CHUNK = 50_000  # rows that Spark would hand over at once
-#: Megabytes of its own that a session of Postgres, and this process, may take beside what they had.
-#: All rows together have more.
-MOST_MEGABYTES = 256
+#: Megabytes that a session of Postgres may have for itself, and this process beside what it had.
+#: All rows of the slow case together take more of each.
+MOST_OF_A_SESSION, MOST_OF_THE_DRIVER = 256, 50
 PROCESSES_OF_SERVER = """
     SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
@@ -359,8 +359,8 @@ def test_rows_of_a_txid_pass_by_and_are_never_all_in_memory(connection, count):
         f"\n{count:,} keys: staged in {staged:.1f} s, committed in {committed:.1f} s; "
         f"a session of Postgres {memory.session:.0f} MB, the driver {memory.driver:.0f} MB more"
     )
-    assert memory.session < MOST_MEGABYTES
-    assert memory.driver < MOST_MEGABYTES
+    assert memory.session < MOST_OF_A_SESSION
+    assert memory.driver < MOST_OF_THE_DRIVER
     found = "SELECT count(*), sum(n)::bigint, sum(total)::bigint FROM public.totals"
     assert rows(connection, found) == [(count, count, count * (count - 1) // 2)]
 
@@ -587,7 +587,7 @@ def test_an_attempt_has_no_more_sessions_than_the_docs_say(connection, tmp_path,
     found = dict(sessions.most)
     print(f"\n{CORES} cores, max_staging_sessions={most}: {found}")
     assert rows(connection, "SELECT count(*) FROM lines") == [(1_200_000,)]
-    assert found.pop("1:0") == staging
+    assert 1 <= found.pop("1:0") <= staging
     assert found.pop("sessions at once") <= staging + OF_AN_ATTEMPT
     assert found.keys() == {"task", "renews", "driver", "progress"}
     assert set(found.values()) == {1}
