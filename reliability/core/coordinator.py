@@ -114,8 +114,8 @@ class Work:
 class StepProgress:
     """The progress of one step of the live attempt; `claimed_by` is None before it is claimed."""
 
-    claimed_by: str | None = None
-    is_done: bool = False
+    claimed_by: str | None
+    is_done: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,14 +239,14 @@ class Snapshot:
     live: LiveAttempt | None
     other_replays: tuple[int, ...]
     blocked: Blocked | None
-    is_frozen: bool = True
+    max_replay_pending: int
+    is_frozen: bool
     paused: str | None = None
     is_throttled: bool = False
     lacks_predecessor: bool = False
     replay_refusal: str | None = None
     held: str | None = None
     is_skipped: bool = False
-    max_replay_pending: int = 1
     interval: Interval | None = None
 
     @property

@@ -44,8 +44,8 @@ class Request:
     kind: RequestKind
     status: RequestStatus
     granted_after: int
+    is_dry_run: bool
     reason: str = ""
-    is_dry_run: bool = False
     tasks_ended: bool = False
     downstream_has_worked: bool = False
     dag_id: str = ""

@@ -183,6 +183,7 @@ def task(world: World, standing: Standing, txid: int) -> World | None:
         kind=one.kind,
         status=one.status,
         granted_after=one.granted_after,
+        is_dry_run=False,
     )
     work = Work(goal=Goal.COMMITTED, task="task", steps={STEP: ()})
     match next_action(standing.snapshot(txid), request, work):

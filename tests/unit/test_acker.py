@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reliability.core.acker import Sink, check_accounting, check_acked
 from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
-from reliability.core.fold import Fold
+from reliability.core.fold import Fold, reserved
 from reliability.core.spout import Verdict
 from reliability.spouts.tuple_ids import fold_rows
 
@@ -48,19 +50,22 @@ def fold_of(rows):
 
 
 @pytest.mark.parametrize(
-    "arrived",
+    ("arrived", "says"),
     [
-        range(999),  # one lost
-        [*range(996)],  # four lost
-        [*range(1000), 7],  # one doubled
-        [*range(1000), 7, 7],  # three copies: XOR alone does not see it
-        [*range(999), 7],  # one lost, one doubled: the count alone does not see it
-        [*range(998), 7, 7],  # two lost, three copies
-        [*range(4, 1000), 8, 9, 10, 11],  # four lost, four others doubled
+        (range(999), "1 of 1000 emitted rows did not reach it"),
+        (range(996), "4 of 1000 emitted rows did not reach it"),
+        # one doubled; three copies, which XOR alone does not see
+        ([*range(1000), 7], "1 more rows reached it than the 1000 emitted"),
+        ([*range(1000), 7, 7], "2 more rows reached it than the 1000 emitted"),
+        # one lost, one doubled, which the count alone does not see; two lost, three copies
+        ([*range(999), 7], "the 1000 rows that reached it are not those"),
+        ([*range(998), 7, 7], "the 1000 rows that reached it are not those"),
+        # four lost, four others doubled
+        ([*range(4, 1000), 8, 9, 10, 11], "the 1000 rows that reached it are not those"),
     ],
 )
-def test_loss_and_doubling_are_found(arrived):
-    with pytest.raises(RowsUnaccounted, match="totals"):
+def test_loss_and_doubling_are_found(arrived, says):
+    with pytest.raises(RowsUnaccounted, match=f"totals: {says}"):
         check_accounting(EMITTED, [sink()], {"totals": fold_of(arrived)})
 
 
@@ -74,8 +79,27 @@ def test_equal_loss_in_two_states_is_found_in_each():
 
 def test_what_was_acked_must_be_what_is_staged():
     """A table that was emptied and filled again has the rows but not the acks."""
-    with pytest.raises(AttemptIncomplete, match="acked"):
+    with pytest.raises(AttemptIncomplete, match=r"acked .*\(1 rows difference, ack_val 5\)"):
         check_accounting(EMITTED, [sink(unacked=Fold(5, 1))], {"totals": EMITTED})
+
+
+def test_what_is_set_aside_counts_as_arrived():
+    """V8."""
+    some = replace(sink(), set_aside=fold_of(range(998, 1000)))
+    check_accounting(EMITTED, [some], {"totals": fold_of(range(998))})
+    with pytest.raises(RowsUnaccounted, match="2 more rows"):
+        check_accounting(EMITTED, [some], {"totals": EMITTED})
+
+
+def test_folds_are_added_and_subtracted():
+    one, other = Fold(0b110, 3), Fold(0b011, 1)
+    assert (one + other, one - other) == (Fold(0b101, 4), Fold(0b101, 2))
+    assert Fold.of([one, other, one]) == Fold(0b011, 7)
+
+
+def test_no_column_is_called_like_the_accounts():
+    """V3."""
+    assert reserved(["day", "_X", "_n", "_Reliability_a", "n"]) == ["_X", "_n", "_Reliability_a"]
 
 
 @pytest.mark.parametrize(

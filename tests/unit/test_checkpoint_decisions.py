@@ -33,6 +33,8 @@ from reliability.core.plan import (
     Due,
     PlannedChange,
     Position,
+    dropped_by,
+    is_group_of_first_commits,
     next_plan,
     planned_from_json,
 )
@@ -50,6 +52,12 @@ def test_a_group_goes_forward_and_back_as_a_whole():
     committing = preparing.next_state(recovering=False)
     assert committing == CheckpointState(C, 7, 3)
     assert committing.next_state(recovering=True) == CheckpointState(D, 7)
+    assert CheckpointState(D, 4).next_state(recovering=False) == CheckpointState(P, 5, 1)
+
+
+def test_what_a_participant_may_have_applied_in_each_phase():
+    at = [CheckpointState(phase, 7, 3, dropped=2).participants_at for phase in (D, P, C)]
+    assert at == [(7,), (4,), (2, 3, 4, 7)]
 
 
 # --- the driver ----------------------------------------------------------------------------------
@@ -135,6 +143,14 @@ def test_nothing_is_asked_while_a_message_is_under_way():
     assert driver.ask() is driver
 
 
+def test_a_driver_begins_with_recovery_and_is_idle_when_all_is_done():
+    begun = Drive(state=CheckpointState(P, 5), epoch=9, participants=frozenset({COORDINATOR}))
+    assert begun.ask().asked == asks(ROLLBACK, 5)
+    assert drive().is_idle
+    for busy in (drive().ask(), drive(recovering=True), drive().begin(1)):
+        assert not busy.is_idle
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["ack", "fail", "ask"]), st.integers(0, 6), st.booleans())),
     st.sampled_from(list(Phase)),
@@ -165,8 +181,8 @@ def test_whatever_comes_nothing_decided_is_rolled_back(events, phase):
 # --- a participant -------------------------------------------------------------------------------
 
 
-def asks(action, c, *, size=1, epoch=9, dropped=0):
-    return Message(action=action, commit_number=c, size=size, epoch=epoch, dropped=dropped)
+def asks(action, c, *, size=1, epoch=9, **dropped):
+    return Message(action=action, commit_number=c, size=size, epoch=epoch, **dropped)
 
 
 @pytest.mark.parametrize("action", [PREPARE, COMMIT])
@@ -185,7 +201,9 @@ def test_what_is_decided_gives_way_to_a_decision_only():
     driver = driver.replace_by_rollback(dropped=1).ask()
     assert (driver.asked.action, driver.asked.commit_number) == (COMMIT, 6)
     assert driver.asked.dropped == 1
-    assert all_vote(driver).state == CheckpointState(D, 6)
+    driver = all_vote(driver)
+    assert driver.state == CheckpointState(D, 6)
+    assert driver.ask().asked.action is INIT_STATE
     for phase in (P, D):
         with pytest.raises(CheckpointMismatch):
             drive(phase, 5).replace_by_rollback(dropped=1)
@@ -209,7 +227,8 @@ def test_a_participant_applies_c_iff_its_last_is_c_minus_1(action, last, c, size
 @pytest.mark.parametrize("action", [PREPARE, COMMIT])
 @pytest.mark.parametrize(("last", "c", "size"), [(3, 5, 1), (5, 7, 3), (0, 7, 3)])
 def test_a_participant_refuses_a_gap(action, last, c, size):
-    with pytest.raises(CheckpointMismatch, match=f"c={last}"):
+    lacking = f"c={last}, but is asked for c={c - size + 1} to {c}"
+    with pytest.raises(CheckpointMismatch, match=lacking):
         judge(asks(action, c, size=size), last=last, known_epoch=9)
 
 
@@ -224,6 +243,10 @@ def test_a_commit_may_come_before_the_participant_has_heard_of_the_epoch():
     assert judge(asks(COMMIT, 5), last=4, known_epoch=8) is Answer.APPLY
     with pytest.raises(CheckpointMismatch, match="initialised in epoch 8"):
         judge(asks(PREPARE, 5), last=4, known_epoch=8)
+
+
+def test_a_rollback_is_done_at_once():
+    assert judge(asks(ROLLBACK, 5), last=4, known_epoch=9) is Answer.DONE
 
 
 @pytest.mark.parametrize("last", [3, 5])
@@ -241,15 +264,23 @@ def due(txid, *, replaces=None, rows=1):
 
 
 def planned(found, *, one_by_one=0, **facts):
-    """Return the plan, of which the coordinator says the same: its first txid may commit."""
+    """Return the plan, of which the coordinator says the same: only its first txid may commit."""
     position = Position(curr_txid=3, commit_number=10, processed=tuple(found), **facts)
     plan = next_plan(position, one_by_one=one_by_one)
-    assert one_by_one or all(position.may_commit(p.txid) for p in plan[:1])
+    if not one_by_one:
+        assert [position.may_commit(p.txid) for p in plan] == [p is plan[0] for p in plan]
     return [(p.commit_number, p.txid) for p in plan]
 
 
 def test_consecutive_first_commits_share_a_physical_commit():
     assert planned([due(3), due(4), due(5)]) == [(11, 3), (12, 4), (13, 5)]
+
+
+def test_the_first_txid_of_all_shares_and_waits_like_any_other():
+    """C5: none has been refused."""
+    position = Position(curr_txid=1, processed=(due(1), due(2)))
+    assert [p.txid for p in next_plan(position)] == [1, 2]
+    assert not replace(position, is_gathering=True).may_commit(1)
 
 
 def test_a_gap_ends_the_group():
@@ -265,6 +296,7 @@ def test_a_replay_is_never_grouped_and_waits_for_first_commits():
 
 def test_a_group_is_bounded_by_txids_and_by_rows():
     assert len(planned([due(t) for t in range(3, 300)])) == 100
+    assert planned([due(3, rows=MAX_ROWS - 1), due(4)]) == [(11, 3), (12, 4)]
     assert planned([due(3, rows=MAX_ROWS), due(4)]) == [(11, 3)]
     assert planned([due(3, rows=MAX_ROWS + 1)]) == [(11, 3)]
 
@@ -288,13 +320,14 @@ def test_first_commits_wait_for_the_checkpoint_interval_and_replays_do_not():
 def test_only_the_txids_of_a_refused_group_are_tried_one_by_one_and_at_once():
     """C5."""
     both = [due(3), due(4)]
-    assert planned(both, one_by_one=4, is_gathering=True) == [(11, 3)]
+    for last in (3, 4):
+        assert planned(both, one_by_one=last, is_gathering=True) == [(11, 3)]
     assert planned(both, one_by_one=2) == [(11, 3), (12, 4)]
     assert planned(both, one_by_one=2, is_gathering=True) == []
 
 
 def test_a_sweep_leaves_a_young_txid_to_its_own_task():
-    old, young = replace(due(3), age=11.0), replace(due(4), age=9.0)
+    old, young = replace(due(3), age=11.0), replace(due(4), age=10.0)
     position = Position(curr_txid=3, processed=(old, young))
     assert [p.txid for p in next_plan(position, overdue=10)] == [3]
     assert next_plan(replace(position, processed=(replace(old, age=9.0),)), overdue=10) == ()
@@ -302,9 +335,14 @@ def test_a_sweep_leaves_a_young_txid_to_its_own_task():
 
 def test_a_plan_is_plain_data_and_an_unreadable_one_corruption():
     [one] = next_plan(Position(curr_txid=3, processed=(due(3),)))
+    assert one.commit_number == 1  # the first of all
     back = PlannedChange(
         topology="shop", kind=ChangeKind.ROLLBACK, commit_number=7, txid=3, reason="wrong"
     )
+    assert dropped_by((one, replace(back, dropped=2))) == 2
+    assert is_group_of_first_commits((one, one))
+    assert not is_group_of_first_commits((back,))
+    assert one.of_state("days") == replace(one, state="days")
     for change in (one, back):
         assert planned_from_json(json.loads(json.dumps(asdict(change)))) == change
     with pytest.raises(LedgerCorruption):

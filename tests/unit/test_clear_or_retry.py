@@ -14,14 +14,15 @@ KEEP, OPEN_NEXT, REOPEN = Contact.KEEP, Contact.OPEN_NEXT, Contact.REOPEN
 FIRST = TaskTry(max_tries=2, try_id="a", clear_number=0, run_started="noon", is_first=True)
 
 
-def latest(status=S.OPEN, *, tasks_ended=False):
+def latest(status=S.OPEN, **facts):
     return Request(
         request_id=1,
         number=1,
         kind=RequestKind.COMMIT,
         status=status,
         granted_after=-1,
-        tasks_ended=tasks_ended,
+        is_dry_run=False,
+        **facts,
     )
 
 
@@ -70,6 +71,10 @@ def test_contact(status, recorded, now, expected):
         ("the same, cleared before", FIRST, later(clear_number=0, run_started="one"), OPEN_NEXT),
         ("a run that was cleared, deleted and made again", replace(FIRST, clear_number=2),
          later(is_first=True), OPEN_NEXT),
+        ("a first try that is begun twice", FIRST, later(is_first=True), KEEP),
+        ("a try that says no more, and another task was cleared", FIRST,
+         TaskTry(max_tries=2, run_started="noon", clear_number=1), KEEP),
+        ("a try that says no more", FIRST, TaskTry(max_tries=2, run_started="noon"), KEEP),
         ("a retry, in a ledger from before", TaskTry(max_tries=2), later(), KEEP),
         ("a clear, in a ledger from before", TaskTry(max_tries=2), later(max_tries=3), OPEN_NEXT),
     ],

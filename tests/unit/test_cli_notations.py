@@ -5,48 +5,19 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-import tracemalloc
 from collections import defaultdict
 
 import pytest
-import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from reliability.cli import app
-from reliability.cli.options import read_txids
 from reliability.core.remedy import COMMANDS
-from reliability.core.txids import parse_txids
 from reliability.deployment.airflow_api import DagRun
 from reliability.transaction.inspect.disagreement import Disagreement, compare
 from tests.support.fix_postgres import ROOT
 
 VERBS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "a", "3..", "5..3", "0", "-1", "1..9999999", "3 4", "3,", "²", f"{1 << 63}"]
-)
-def test_what_is_no_list_of_txids_is_refused(text):
-    with pytest.raises(typer.BadParameter):
-        read_txids(text)
-    with pytest.raises(ValueError, match="txids"):
-        parse_txids(text)
-
-
-def test_a_short_text_of_many_ranges_makes_no_list_of_millions():
-    """The limit was on each range: 655 characters made 4,000,000 txids, and took 290 MB."""
-    text = ",".join(f"{n}00001..{n + 1}00000" for n in range(40))
-    tracemalloc.start()
-    with pytest.raises(ValueError, match="at most 100,000 txids at once") as refused:
-        parse_txids(text)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 1_000_000
-    assert len(str(refused.value)) < 150  # a log and a page show it
-    assert len(parse_txids("1..50000,50001..100000")) == 100_000
-    with pytest.raises(ValueError, match="txids"):
-        parse_txids("1..50000,50001..100001")
 
 
 @pytest.mark.parametrize("line", COMMANDS.values())

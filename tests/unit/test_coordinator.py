@@ -38,6 +38,7 @@ from reliability.core.errors import (
 from reliability.core.plan import Due, Position
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
+from reliability.core.waits import WaitReason, WaitsFor
 
 PROCESSING, SEALING, PROCESSED = (
     AttemptStatus.PROCESSING,
@@ -48,7 +49,14 @@ OWN, OTHERS = 1, 2
 
 
 def request(kind=RequestKind.COMMIT, status=RequestStatus.OPEN, granted_after=-1):
-    return Request(request_id=OWN, number=1, kind=kind, status=status, granted_after=granted_after)
+    return Request(
+        request_id=OWN,
+        number=1,
+        kind=kind,
+        status=status,
+        granted_after=granted_after,
+        is_dry_run=False,
+    )
 
 
 def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False, **steps):
@@ -87,7 +95,7 @@ def snapshot(
         live=attempt,
         other_replays=tuple(range(101, 101 + replays)),
         blocked=blocked,
-        **facts,
+        **{"is_frozen": True, "max_replay_pending": 1, **facts},
     )
 
 
@@ -161,6 +169,8 @@ def test_a_blocked_wait_names_txid_interval_and_run():
         assert part in action.blocked.describe()
     assert "resume-runs shop" in BLOCKED.advice("shop")
     assert "release shop" in replace(BLOCKED, is_held=True).advice("shop")
+    released = replace(BLOCKED, is_released=True, reason_code="SOURCE_CHANGED").advice("shop")
+    assert "What to do: `reliability resume-runs shop` shows what to clear" in released
 
 
 def test_what_is_blocked_says_the_remedy_of_its_own_error():
@@ -247,6 +257,16 @@ def test_a_step_that_the_code_has_no_more_is_not_waited_for():
     left = live(left="done", right=None)
     asked = work(Goal.COMMITTED, steps={"left": ()})
     assert next_action(snapshot(1, attempt=left), request(), asked) == Begin()
+
+
+def test_who_waits_for_another_task_is_told_which_steps_are_lacking():
+    for attempt, lacking in (
+        (live(clean="running by other", rollup=None), "clean, rollup"),
+        (live(SEALING, clean="done", rollup="done"), "its seal"),
+    ):
+        asked = work(Goal.COMMITTED, task="another", steps=CHAIN)
+        action = next_action(snapshot(1, attempt=attempt), request(), asked)
+        assert str(action).endswith(f"works on attempt 1:0: {lacking}")
 
 
 def test_work_survives_the_way_to_the_triggerer():
@@ -344,6 +364,34 @@ def test_what_holds_back_a_begin_lets_the_rest_drain(facts):
     assert next_action(running, request(), work(Goal.PROCESSED)) == Submit("process")
 
 
+def test_only_a_wait_for_the_source_asks_the_source():
+    asks = [what for what in WaitsFor if Wait(WaitReason(what=what)).for_source]
+    assert asks == [WaitsFor.SOURCE]
+
+
+def test_who_is_ahead_is_named_while_they_are_few():
+    few, more = (WaitReason(what=WaitsFor.TURN, behind=range(4, end)) for end in (9, 10))
+    assert str(few).startswith("behind 4, 5, 6, 7, 8:")
+    assert str(more).startswith("behind 4..9:")
+
+
+@pytest.mark.parametrize(
+    ("what", "behind", "is_next"),
+    [
+        (WaitsFor.TURN, (6,), True),
+        (WaitsFor.PLACE, range(4, 7), True),
+        (WaitsFor.PLACE, (6, 5), False),
+        (WaitsFor.TURN, (5,), False),
+        (WaitsFor.TURN, (8,), False),
+        (WaitsFor.SOURCE, (), False),
+        (WaitsFor.REPLAY_PLACE, (6,), False),  # the lowest goes next
+    ],
+)
+def test_who_is_next_in_line(what, behind, is_next):
+    """R5: only such a task first waits in its slot."""
+    assert WaitReason(what=what, behind=behind).is_next(7) is is_next
+
+
 def test_replays_have_a_window_of_their_own():
     """A long backfill takes no place of today's run."""
     fresh = snapshot(5, curr_txid=5, replays=9, max_replay_pending=2)
@@ -374,8 +422,11 @@ def test_a_dry_run_is_of_use_to_its_own_request_alone():
     assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.COMMITTED)) == DryRun()
     waits = next_action(snapshot(1, attempt=others, **at), REPLAY, work(Goal.COMMITTED))
     assert isinstance(waits, Wait)  # else two dry runs would end each other's finished work
+    assert why_waits(snapshot(1, attempt=others, **at)) == waits
+    assert str(waits) == "for dry run 1:0 to be reported"
     left = replace(others, is_wanted=False)
     assert next_action(snapshot(1, attempt=left, **at), REPLAY, work(Goal.COMMITTED)) == Begin()
+    assert why_waits(snapshot(1, attempt=left, **at)) is None
     processing = replace(live(PROCESSING, request_id=OTHERS), is_dry_run=True)
     waits = next_action(snapshot(1, attempt=processing, **at), REPLAY, work(Goal.COMMITTED))
     assert isinstance(waits, Wait)

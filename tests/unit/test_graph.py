@@ -45,6 +45,11 @@ def test_a_tasks_work_is_its_step_and_what_that_reads_from():
     assert set(commit.steps) == {"clean", "roll", "beside"}
 
 
+def test_a_step_reads_columns_in_the_types_that_it_names():
+    step = replace(ROLLUP, types={"clean.n": "DECIMAL(10, 2)", "side.m": "string"})
+    assert step.types_of("clean", ["n", "m"]) == {"n": "decimal(10,2)"}
+
+
 def test_a_process_function_is_the_only_step():
     states = [State("words", values={"words": Count()})]
     spout = MemorySpout(schema={"word": "string"}, partitions=[["cat"]], take=1)
