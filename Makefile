@@ -54,6 +54,7 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
 	@$(PY) -m tests.faults
 	@$(PY) -m tests.mutants
+	@$(PY) -m tests.mutants --generated
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
 	@for victim in driver engine; do $(MAKE) demo ENGINE=warm KILL=$$victim || exit 1; done
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \

@@ -3,6 +3,9 @@
 Each mutant of the table is put into a copy of the tree, where its tests have to fail; without a
 mutant they have to pass. With `--histories` the simulation has to find the mutants that it claims
 to find, within 1,000 histories of each kind. Takes about two minutes, with `--histories` ten.
+
+With `--generated` these are mutants that are made by rule, of the modules of the core that decide,
+and their unit tests have to notice; names are then those of modules. Takes about four minutes.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,9 +21,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 
 from dev.services.environment import Environment
 from tests.mutants.attach import OF_SERVER
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.forked import KILLERS, run_all
+from tests.mutants.generated import generated
 from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests, running_jvm
 from tests.mutants.table import MUTANTS, Mutant
 
@@ -32,15 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="rules, or parts of names; all if there is none")
     parser.add_argument("--histories", action="store_true", help="let the simulation find them")
+    parser.add_argument("--generated", action="store_true", help="those that are made by rule")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of these, by --seed")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="how many run side by side")
     parsed = parser.parse_args(arguments)
+    if parsed.generated:
+        return _generated(parsed)
     if parsed.histories:
         os.environ["RELIABILITY_HISTORIES"] = str(HISTORIES)
     chosen = [m for m in MUTANTS if _is_chosen(m, parsed.names, histories=parsed.histories)]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _server(Path(folder)):
         runs = _run(chosen, Path(folder), parsed.jobs, histories=parsed.histories)
-        wrong = [outcome for outcome in runs if _tell(outcome).wrong]
-    return _report(len(chosen), wrong)
+        return _report(len(chosen), [_tell(outcome) for outcome in runs])
 
 
 def _is_chosen(mutant: Mutant, names: Sequence[str], *, histories: bool) -> bool:
@@ -99,14 +111,46 @@ def _tell(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _report(number: int, wrong: Sequence[Outcome]) -> int:
+def _report(number: int, outcomes: Sequence[Outcome]) -> int:
     """Print what was wrong, and return 1 if anything was."""
+    wrong = [outcome for outcome in outcomes if outcome.wrong]
     for outcome in wrong:
         name = outcome.mutant.name if outcome.mutant else "without a mutant"
         print(f"\n{name}: {', '.join(outcome.wrong)}\n{outcome.output[-3000:]}")
-    survivors = sum(outcome.mutant is not None for outcome in wrong)
-    print(f"{number - survivors} of {number} mutants killed")
+    killed = [one.seconds for one in outcomes if one.mutant and not one.wrong]
+    print(f"{len(killed)} of {number} mutants killed{_times(killed)}")
     return int(bool(wrong))
+
+
+def _times(killed: Sequence[float]) -> str:
+    return f"; median {median(killed):.1f} s, longest {max(killed):.1f} s" if killed else ""
+
+
+def _generated(parsed: argparse.Namespace) -> int:
+    """Run the mutants that are made by rule, print a table, and return 1 if one survives."""
+    modules = [name for name in KILLERS if not parsed.names or name in parsed.names]
+    made = [mutant for module in modules for mutant in generated(module)]
+    mutants = [mutant for mutant in made if mutant.name not in EQUIVALENT]
+    if parsed.sample:
+        mutants = random.Random(parsed.seed).sample(mutants, min(parsed.sample, len(mutants)))
+    killed: dict[str, list[float]] = {module: [] for module in modules}
+    failed = False
+    for run in run_all(mutants, parsed.jobs):
+        if run.mutant is None:
+            failed |= run.failed
+            print(f"{'FAIL' if run.failed else 'pass':9}{run.seconds:4.0f} s  without a mutant")
+        elif run.failed:
+            killed[run.mutant.module].append(run.seconds)
+        else:
+            print(f"SURVIVES {run.seconds:4.0f} s  {run.mutant.name}", flush=True)
+    for module, seconds in killed.items():
+        number = sum(mutant.module == module for mutant in mutants)
+        print(f"{module:15} {len(seconds):4} of {number:4} killed{_times(seconds)}")
+    every = [one for seconds in killed.values() for one in seconds]
+    print(f"{len(every)} of {len(mutants)} mutants killed{_times(every)}")
+    named = sum(mutant.name in EQUIVALENT for mutant in made)
+    print(f"{len(made)} were made; {named} of them change nothing that can be seen")
+    return int(failed or len(every) < len(mutants))
 
 
 if __name__ == "__main__":

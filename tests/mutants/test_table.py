@@ -7,6 +7,9 @@ from functools import cache
 
 import pytest
 
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.forked import KILLERS
+from tests.mutants.generated import generated
 from tests.mutants.run import ROOT, apply
 from tests.mutants.table import MUTANTS
 
@@ -42,6 +45,11 @@ def test_a_mutant_changes_one_place_and_its_tests_name_the_rule(mutant):
         [function] = [one for one in functions if one.name == name]
         cited = f"{name} {ast.get_docstring(function)} {ast.get_docstring(module)}"
         assert mutant.rule in cited, f"{test} does not name {mutant.rule}"
+
+
+def test_an_equivalent_mutant_is_one_that_is_made():
+    made = {mutant.name for module in KILLERS for mutant in generated(module)}
+    assert made >= EQUIVALENT
 
 
 @cache
