@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -10,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from reliability import Count, State, Sum, audit, in_range, not_null, references, unique
-from reliability.core.audits import Of, Severity
-from reliability.core.errors import InvalidDefinition
+from reliability.core.audits import AuditOutcome, Of, Severity, refuse_violations
+from reliability.core.errors import AuditFailed, InvalidDefinition, LedgerBusy
 
 CONTRIBUTION, WARN = Of.CONTRIBUTION, Severity.WARN
 OWN = "SELECT 1 FROM {table}"
@@ -35,6 +36,7 @@ def state(*audits):
         (unique("n", "total"), Of.TABLE, Severity.ERROR),
         (unique("n", of="contribution"), Of.CONTRIBUTION, Severity.ERROR),
         (audit("own", OWN), Of.TABLE, Severity.ERROR),
+        (audit("x" * 100, OWN), Of.TABLE, Severity.ERROR),
         (audit("own", "SELECT '{}', 1 FROM {contribution};", severity="warn"), CONTRIBUTION, WARN),
     ],
 )
@@ -73,6 +75,29 @@ def test_an_audit_says_what_it_looks_at(defined, of, severity):
 def test_what_cannot_be_audited_is_refused(define, says):
     with pytest.raises(InvalidDefinition, match=says):
         define()
+
+
+def outcome(**found):
+    return AuditOutcome(**{"state": "s", "name": "a", "of": Of.TABLE, "violations": 0, **found})
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "says"),
+    [
+        ({}, None, "found 0 violations"),
+        ({"violations": 2}, AuditFailed, "found 2 violations"),
+        ({"violations": 2, "severity": WARN}, None, "found 2 violations"),
+        ({"violations": None}, None, "has no result"),
+        ({"violations": None, "problem": "no x", "error_code": "42703"}, AuditFailed, "run: no x"),
+        ({"violations": None, "problem": "locked", "error_code": "55P03"}, LedgerBusy, "locked"),
+    ],
+)
+def test_what_an_audit_finds_fails_the_attempt_or_is_tried_again(found, error, says):
+    """C5: a lock that was not granted says nothing about the rows."""
+    one = outcome(**{"severity": Severity.ERROR, **found})
+    assert says in str(one)
+    with nullcontext() if error is None else pytest.raises(error, match=says):
+        refuse_violations([one])
 
 
 def test_audits_are_no_part_of_the_definition():
