@@ -277,7 +277,6 @@ class _StepRun:
 def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> int:
     """Record in the ledger why the attempt failed, as the exit code does not say why."""
     logger.error("%s", error)
-    connection.opens_within = 0  # whoever waits for the driver knows as much
     try:
         end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:

@@ -55,8 +55,8 @@ def run(
     :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in the
         time zone of the spout's dates if it names none; None for a spout without intervals
     :param spark: process in this session, one step after another, with its settings that affect
-        values set as on every host; by default each step is a spark-submit on this host, or a step
-        of its warm engine
+        values set as on every host. Before and after a step, all that is cached in it is forgotten.
+        By default each step is a spark-submit on this host, or a step of its warm engine
     :param master, conf: for spark-submit
     :param timeout: how many seconds to wait for the source and for a txid's turn
     :raises InvalidDefinition: the interval does not fit the topology, or spark-submit could not
@@ -130,10 +130,14 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
         from reliability.spark.driver import as_error, process_with
 
         with one_at_a_time, driver_session(grant) as connection:
+            # newSession() shares it: a step would read what another one has evaluated (V5)
+            spark.catalog.clearCache()
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)
             except Exception as error:
                 end_attempt(connection, grant, as_error(error))
                 raise
+            finally:
+                spark.catalog.clearCache()
 
     return run_step

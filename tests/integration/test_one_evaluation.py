@@ -155,6 +155,22 @@ def test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for(
         assert values == {k: expected[k] for k in values}, name
 
 
+@pytest.mark.parametrize("where", ["below", "inside"])
+def test_a_hint_of_how_to_join_hides_no_evaluation(processed, where):
+    """Spark keeps it above what was evaluated: each attempt failed with an error of py4j."""
+
+    def process(batch):
+        drawn = batch.select("g").distinct().hint("broadcast").withColumn("r", F.rand())
+        if where == "inside":
+            drawn = batch.hint("shuffle_hash").groupBy("g").agg(F.expr("rand()").alias("r"))
+        joined = batch.join(drawn, "g", "left")
+        return {"one": joined, "other": joined}
+
+    found = processed(process, ["one", "other"], ["r"])
+    assert len(found["one"]) == ROWS
+    assert found["one"] == found["other"]
+
+
 def functions_of_partitions(batch):
     shown = show_accounting(batch.select("k", "g"))
     types = "k long, g long, _x long, _n long, r long"

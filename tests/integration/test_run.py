@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import reliability
+from reliability import FileSpout, State, Sum, Topology
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import (
     InvalidDefinition,
@@ -184,6 +185,43 @@ def test_an_error_of_a_process_function_reaches_the_notebook(spark, connection):
     topology = replace(global_count.topology, process=broken, steps=(), module="__main__")
     with pytest.raises(ProcessFunctionFailed, match="no such column"):
         reliability.run(topology, spark=spark)
+
+
+def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
+    spark, connection, tmp_path
+):
+    """V5: it stayed there, so a replay and the next batch counted by an old list of prices."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    prices, orders = (
+        tmp_path / "prices.parquet",
+        FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m-%d}}/*.parquet"),
+    )
+
+    def write(path, **columns):
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+
+    def priced(batch):
+        joined = batch.join(batch.sparkSession.read.parquet(str(prices)), "item", "left")
+        return {"per_item": joined, "per_day": joined}
+
+    def run_and_read(interval):
+        reliability.run(topology, interval=interval, spark=spark)
+        return [rows(connection, f"SELECT sum(total)::int FROM {name}")[0][0] for name in keys]
+
+    keys = {"per_item": "item", "per_day": "day"}
+    total = {"total": Sum("price", "bigint")}
+    states = [State(name, key={key: "text"}, values=total) for name, key in keys.items()]
+    topology = Topology("prices", orders, states, priced, module="__main__")
+    for day in ("2026-01-01", "2026-01-02"):
+        write(tmp_path / day / "a.parquet", item=["a", "b"], day=[day, day])
+    write(prices, item=["a", "b"], price=[1, 2])
+    assert run_and_read("2026-01-01") == [3, 3]
+    write(prices, item=["a", "b"], price=[10, 20])
+    assert run_and_read("2026-01-02") == [33, 33]
+    assert run_and_read("2026-01-01") == [60, 60]
 
 
 def test_what_cannot_work_is_refused_before_anything_is_emitted(

@@ -380,7 +380,10 @@ class Plan:
         return plain, special.apply(computed.apply(plain))
 
     def _cached(self) -> Any:
-        return self._dataset().queryExecution().withCachedData().cacheBuilder()
+        found = self._dataset().queryExecution().withCachedData()
+        while found.nodeName() == "ResolvedHint":  # Spark puts a plan's hints above its result
+            found = found.child()
+        return found.cacheBuilder()
 
     def _rows(self) -> Any:
         return self._cached().cachedColumnBuffers()

@@ -208,6 +208,7 @@ def end_attempt(
     It compares first and then changes: a late message about an old attempt changes nothing (A8).
     """
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
+    connection.opens_within = 0  # whoever waits for the step knows as much
     ended = connection.run(
         "end_attempt",
         status=status.value,
