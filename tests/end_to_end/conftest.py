@@ -17,6 +17,7 @@ import pytest
 
 from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dag, Dates, publish
+from tests.end_to_end.stand_in import put_command
 from tests.end_to_end.users import USERS
 
 HERE = Path(__file__).parent
@@ -48,9 +49,6 @@ def dates_folder(tmp_path_factory) -> Path:
     for name in ("words", "schedule", "deferring", "grouped"):
         shutil.copy(HERE / f"{name}_dags.py", folder / "dags")
     shutil.copy(HERE / "rotating_dag.py", folder / "dags")
-    command = folder / "bin" / "spark3-submit"  # one of the names that the provider allows
-    command.write_text('#!/bin/sh\nexec python -m tests.end_to_end.stand_in "$@"\n')
-    command.chmod(0o755)
     return folder
 
 
@@ -66,7 +64,7 @@ def versions(tmp_path_factory) -> Path:
 def airflow(environment, dates_folder, versions):
     """The environment with Airflow up and the DAGs read."""
     lineage = {"type": "file", "log_file_path": str(dates_folder / "lineage"), "append": True}
-    stand_in = {"deploy-mode": "client", "spark-binary": "spark3-submit"}
+    stand_in = put_command(dates_folder / "bin")
     bundles = [
         _bundle("examples", LOCAL_BUNDLE),
         _bundle("dates", LOCAL_BUNDLE, path=str(dates_folder / "dags"), refresh_interval=1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from psycopg2.sql import SQL
 
 from reliability import Append, Count, History, Latest, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import ReliabilityError, Transient
 from reliability.core.leases import Leases
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
@@ -34,6 +35,7 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import driver_session
 from reliability.transaction.topology.alter import alter
+from tests.support.fix_page import FROM_THE_PAGE, Rights, airflow_with_page
 from tests.support.python_driver import process_in_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +43,13 @@ TASK = "transfer"
 MOST_TRIES = 20
 ACCOUNTS = ("ann", "bob", "cid", "dan")
 BATCHES = 3
-#: Set where Spark processes: then there is one batch, as each takes seconds.
+#: Set where an attempt takes seconds: then there is one batch.
 ENGINE = "RELIABILITY_ENGINE"
 WHY = "a fault test"
 MART = "mart"
 OF_MART = f"RELIABILITY_DSN_{MART.upper()}"
+#: A migrated database of Airflow's, of which each process that runs a DAG takes a copy.
+METADATA = "RELIABILITY_TEST_METADATA"
 #: How a process ends that could not do its act, and says why; 1 is a mistake of somebody's.
 FAILED = 2
 #: What has committed everywhere, or nowhere, whoever asks: money is moved, and never made.
@@ -149,12 +153,40 @@ def work_in_spark(connection: LedgerConnection, number: int) -> None:
     do_run(connection, bank(), None, contact_of(number), run_step)
 
 
+def work_in_a_dag(connection: LedgerConnection, number: int) -> None:
+    """Do the same by the operators of a DAG, all in this process but the drivers."""
+    own = Path(os.environ[METADATA]).with_name(f"{os.getpid()}.db")
+    shutil.copy(os.environ[METADATA], own)
+    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{own}"
+    from tests.faults.dags.transfer import START, dag  # Airflow is for this act alone
+
+    run = dag.test(logical_date=START, run_after=START)  # which its id is made of
+    own.unlink()
+    if run.state != "success":
+        raise Transient(f"the run is {run.state}")
+
+
 def emit_only(connection: LedgerConnection, number: int) -> None:
     emit(connection, bank(), None, contact_of(number), max_batches=BATCHES)
 
 
 def undo(connection: LedgerConnection, number: int) -> None:
     roll_back(connection, "bank", 1, WHY)
+
+
+def undo_on_the_page(connection: LedgerConnection, number: int) -> None:
+    """Do the same by a button of the page."""
+    from fastapi.testclient import TestClient
+
+    from reliability_airflow.page.addresses import PREFIX
+
+    address = f"{PREFIX}/dags/bank/actions/rollback"
+    with airflow_with_page(Rights()) as airflow:
+        answer = TestClient(airflow).post(
+            address, data={"txid": "1", "reason": WHY}, headers=FROM_THE_PAGE
+        )
+    if answer.status_code != 200:
+        raise Transient(f"{answer.status_code}: {answer.text}")
 
 
 def let_go(connection: LedgerConnection, number: int) -> None:
@@ -205,8 +237,8 @@ def prove(connection: LedgerConnection, number: int) -> None:
 ACTS: Mapping[str, Callable[[LedgerConnection, int], None]] = {
     act.__name__: act
     for act in (
-        work, work_in_spark, emit_only, work_again, undo, let_go, park_first, skip_first, tidy,
-        add_a_value, forget_ann, mend, change_by_hand, set_up, prove,
+        work, work_in_spark, work_in_a_dag, emit_only, work_again, undo, undo_on_the_page, let_go,
+        park_first, skip_first, tidy, add_a_value, forget_ann, mend, change_by_hand, set_up, prove,
     )
 }  # fmt: skip
 

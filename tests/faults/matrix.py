@@ -31,8 +31,9 @@ from tests.support.money import LIVE, Reader
 
 MOST_TRIES = 5
 END_SECONDS = 240
-ANOTHER_SECONDS = 6.0
-ANOTHER_SPARK_SECONDS = 30.0
+#: How long another process works before the first goes on; longer where it is slow to begin.
+ANOTHER_SECONDS = {FaultKind.FROZEN: 6.0, FaultKind.TWICE: 0.3}
+ANOTHER_SLOW_SECONDS = {FaultKind.FROZEN: 30.0, FaultKind.TWICE: 10.0}
 BARE = "template1"
 KEPT = ("balance", "moved", "seen", "kept")
 IN_MART = ("mart_balance", "mart_seen")
@@ -86,6 +87,8 @@ class Scenario:
     :param done: what a refusal says of an act that has been done already
     :param has_mart: two of the states are in another database
     :param choose: the changes that faults happen to
+    :param engine: what processes the steps, where an attempt takes seconds
+    :param in_airflow: its processes need Airflow
     :param moves_only: all money together is 0 in each snapshot
     """
 
@@ -99,22 +102,19 @@ class Scenario:
     has_mart: bool = False
     choose: Choice = first_and_last
     engine: str = ""
+    in_airflow: bool = False
 
 
 WORKED = ("set_up", "work")
+#: What the tasks of a DAG change, the drivers of their steps too.
+OF_TASKS = ("complete_emission", "end_seal", "advance_checkpoint", "record_tasks_ended")
 #: What a driver and its Spark tasks change.
 OF_DRIVER = ("record_code", "COPY", "acknowledge", "declare_partitions")
 COMMITTING = Scenario("emit, process, commit", "work")
-CORRECTED = (
-    Scenario("replay", "work_again", WORKED),
-    Scenario(
-        "rollback",
-        "undo",
-        WORKED,
-        ("let_go", "work_again"),
-        done="is the last committed txid already",
-    ),
+ROLLBACK = Scenario(
+    "rollback", "undo", WORKED, ("let_go", "work_again"), done="is the last committed txid already"
 )
+CORRECTED = (Scenario("replay", "work_again", WORKED), ROLLBACK)
 SCENARIOS = (
     COMMITTING,
     *CORRECTED,
@@ -129,6 +129,14 @@ SCENARIOS = (
     *(
         replace(one, name=f"{one.name}, two databases", has_mart=True, choose=last_commit)
         for one in (COMMITTING, *CORRECTED)
+    ),
+    replace(ROLLBACK, name="rollback on the page", act="undo_on_the_page"),
+    Scenario(
+        "the tasks of a DAG",
+        "work_in_a_dag",
+        choose=last_of(*OF_TASKS),
+        engine="submit",
+        in_airflow=True,
     ),
     *(
         Scenario(f"process, {name}", "work_in_spark", choose=last_of(*OF_DRIVER), engine=engine)
@@ -162,12 +170,14 @@ class Matrix:
 
     :param variables: for the processes, to find the server
     :param start_engine: starts the warm engine unless it runs
+    :param of_airflow: returns what processes need beside it that run tasks of Airflow's
     :ivar snapshots: how many were read beside all cells
     """
 
     proxy: Proxy
     variables: Mapping[str, str]
     start_engine: Callable[[], None]
+    of_airflow: Callable[[], Mapping[str, str]]
     snapshots: int = 0
     _scenario: Scenario = COMMITTING
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -270,8 +280,8 @@ class Matrix:
         if armed.kind in WITH_ANOTHER:
             other = self._begin(scenario.act, tries, database)
             tries += 1
-            seconds = ANOTHER_SPARK_SECONDS if scenario.engine else ANOTHER_SECONDS
-            other.join(seconds if armed.kind is FaultKind.FROZEN else 0.3)
+            seconds = ANOTHER_SLOW_SECONDS if scenario.engine else ANOTHER_SECONDS
+            other.join(seconds[armed.kind])
             armed.thaw.set()
         codes = [_end_of(one) for one in (first, other) if one is not None]
         if armed.kind in KILLS:
@@ -286,6 +296,8 @@ class Matrix:
 
     def _begin(self, name: str, number: int, database: str) -> BaseProcess:
         variables = dict(self.variables)
+        if self._scenario.in_airflow:
+            variables |= self.of_airflow()
         if self._scenario.engine:
             variables[bank.ENGINE] = self._scenario.engine
         if self._scenario.has_mart:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from reliability.ledger.queries import queries
-from tests.faults.__main__ import server
 from tests.faults.matrix import COMMITTING, WORKED, Matrix, Scenario, last_of
 from tests.faults.proxy import Change, FaultKind, named_statements, statement_beginnings
+from tests.faults.run import server
 
 #: What decides that a txid is processed, and that it has committed; of the last txid.
 DECIDING = ("end_seal", "advance_checkpoint")
@@ -18,7 +18,6 @@ BY_HAND = Scenario("by hand", "change_by_hand", WORKED, moves_only=False, verifi
 
 @pytest.fixture(scope="module")
 def matrix() -> Iterator[Matrix]:
-    """A server of its own, because it is killed."""
     with server() as matrix:
         yield matrix
 

@@ -16,12 +16,19 @@ from reliability.ledger.connection import DatabaseTransaction
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
 from tests.support.command_line import say
-from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, Person, airflow_with_page, shop_named
+from tests.support.fix_page import (
+    FROM_THE_PAGE,
+    LONG,
+    TOPOLOGIES,
+    TXIDS,
+    Person,
+    airflow_with_page,
+    shop_named,
+)
 from tests.support.fix_postgres import database_of, execute, new_database, new_session
 from tests.support.fix_shop import shop_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
-FROM_THE_PAGE = {"X-Reliability": "page"}
 SECONDS = 1.0  # for each view, however long the history
 
 

@@ -21,6 +21,8 @@ TXIDS = 100_000
 #: The topologies of `full_ledger`, by how many txids each has.
 TOPOLOGIES = {0: "none", 1: "one", 36: "many"}
 LONG = "growth"
+#: What a change has to come with: another site cannot send it.
+FROM_THE_PAGE = {"X-Reliability": "page"}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,95 @@
+"""Runs scenarios in a process that has a server of its own, whose crash hurts nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import groupby
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+from dev.services.environment import Environment
+from tests.end_to_end.stand_in import put_command
+from tests.faults.bank import METADATA
+from tests.faults.matrix import SCENARIOS, Matrix, Outcome
+from tests.faults.proxy import Change, FaultKind, Proxy
+from tests.support.fix_postgres import running_environment
+
+DAGS = Path(__file__).with_name("dags")
+#: Of a process that runs scenarios, until it ends.
+_matrices: list[Matrix] = []
+
+
+def begin() -> None:
+    """Let this process have a matrix until it ends."""
+    stack = ExitStack()
+    _matrices.append(stack.enter_context(server()))
+    Finalize(None, stack.close, exitpriority=1)
+
+
+@contextmanager
+def server() -> Iterator[Matrix]:
+    """Lend a matrix, and let the environment of this process lead to its server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as name,
+        running_environment(Path(name) / "environment") as environment,
+    ):
+
+        def crash() -> None:
+            environment.postgres.kill()
+            environment.postgres.start()
+
+        proxy = Proxy(Path(name), environment.postgres.port, crash)
+        credentials = environment.credentials
+        password = credentials.password("reliability")
+        with credentials.pass_file.open("a") as file:  # for whoever comes through the proxy
+            file.write(f"{name}:{environment.postgres.port}:*:reliability:{password}\n")
+
+        @cache
+        def of_airflow() -> Mapping[str, str]:
+            return _airflow(environment, Path(name))
+
+        try:
+            yield Matrix(proxy, dict(os.environ), environment.start_engine, of_airflow)
+        finally:
+            environment.engine.stop()
+            proxy.close()
+
+
+def _airflow(environment: Environment, folder: Path) -> Mapping[str, str]:
+    """Make a database of Airflow's, and return how a process finds a copy of it."""
+    database = folder / "airflow.db"
+    connection = {"conn_type": "spark", "host": "local", "extra": put_command(folder)}
+    environment.airflow_settings |= {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database}",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+        "AIRFLOW_CONN_STAND_IN": json.dumps(connection),
+        "DATES_FOLDER": str(folder),
+        "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
+        METADATA: str(database),
+    }
+    environment.airflow.migrate()
+    return environment.airflow_env()
+
+
+def run(place: int, kinds: Sequence[FaultKind]) -> tuple[list[Outcome], int]:
+    """Run all cells of a scenario, print what becomes of each, and count the snapshots read."""
+    [matrix] = _matrices
+    before = matrix.snapshots
+    outcomes = []
+    for change, cells in groupby(matrix.outcomes(SCENARIOS[place], kinds=kinds), _change_of):
+        own = [*cells]
+        signs = "".join("X" if one.wrong else "." for one in own)
+        wrong = [f"\n    {one.kind.value}: {one.wrong}" for one in own if one.wrong]
+        print(f"{own[0].scenario:<38} {change!s:<34} {signs}{''.join(wrong)}", flush=True)
+        outcomes += own
+    return outcomes, matrix.snapshots - before
+
+
+def _change_of(outcome: Outcome) -> Change:
+    return outcome.change
