@@ -211,7 +211,7 @@ class LedgerConnection:
         credentials are asked for whenever a session is opened
     :param opens_within: for how many seconds to try again while there is no server that takes
         writes, or no place for a session
-    :param only_reads: a standby will do
+    :param reads_only: a standby will do, also with `opens_within`
     """
 
     def __init__(
@@ -220,12 +220,12 @@ class LedgerConnection:
         application_name: str = "reliability",
         *,
         opens_within: float = 0.0,
-        only_reads: bool = False,
+        reads_only: bool = False,
     ) -> None:
         self.address = DatabaseAddress(dsn=address) if isinstance(address, str) else address
         self.application_name = session_name(application_name)
         self.opens_within = opens_within
-        self._only_reads = only_reads
+        self._reads_only = reads_only
         self._connection: Connection | None = None
         self._pins = ""
         self._is_standby = False
@@ -363,7 +363,7 @@ class LedgerConnection:
         while True:
             try:
                 connection = self._open()
-                will_do = self._only_reads or not self._is_standby
+                will_do = self._reads_only or not self._is_standby
                 if will_do or time.monotonic() >= until:
                     return connection
                 connection.close()

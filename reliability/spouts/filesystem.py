@@ -146,8 +146,10 @@ def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
         return
     yield ""
     for entry in _entries(folder):
+        if is_hidden(entry.name):
+            continue
         is_folder = S_ISDIR(_mode(entry.path)) if entry.is_symlink() else entry.is_dir()
-        if is_folder and not is_hidden(entry.name):
+        if is_folder:
             for below in _folders_below(entry.path, (*above, real)):
                 yield os.path.join(entry.name, below)
 
@@ -168,7 +170,7 @@ def _check_links(paths: Iterable[str]) -> None:
         full = os.path.join(root, path)
         try:
             info = os.stat(full)
-        except OSError:
+        except FileNotFoundError:
             continue  # it has just been deleted
         other = seen.setdefault((info.st_dev, info.st_ino), full)
         # Hard links are separate files.

@@ -149,9 +149,12 @@ def seal(
             logger.info("table %s stays: %s", tables.attempt_table, error)
     with connection.transaction() as tx:
         if tables.attempt_tables_inherit and tables.key:
-            stays = tables.is_view or tables.keeps_contributions
-            key = list(tables.key)
-            tx.run("index_attempt_table", table_id=tables.attempt_table, key=key, stays=stays)
+            tx.run(
+                "index_attempt_table",
+                table_id=tables.attempt_table,
+                key=list(tables.key),
+                stays=tables.keeps_staged_rows,
+            )
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
     return tables
 

@@ -51,9 +51,8 @@ def erase_rows(
             of_target += tx.all(_delete(tables, tables.target, column))
         for table in (tables.contribution, *map(attempt_table_of, attempt_tables)):
             staged += tx.all(_delete(tables, table, column))
-    is_kept = tables.is_view or tables.keeps_contributions
     key = StateKey(tables.topology, tables.name)
-    counted = _shrink_headers(tx, key, staged if is_kept else of_target)
+    counted = _shrink_headers(tx, key, staged if tables.keeps_staged_rows else of_target)
     if txids := [row["txid"] for row in (*of_target, *staged)]:
         tx.run("forget_digests", txids=txids, **key)
     in_staged = sum(row["rows"] for row in staged)

@@ -110,6 +110,11 @@ class StateTables(ABC):
         self.contribution_name = name_of_table(CONTRIBUTION_SCHEMA, self.contribution_table)
 
     @property
+    def keeps_staged_rows(self) -> bool:
+        """Say whether what a committed attempt has staged stays where it is."""
+        return self.is_view or self.keeps_contributions
+
+    @property
     def name(self) -> str:
         return self.state.name
 

@@ -159,8 +159,8 @@ BEGIN
     DELETE FROM reliability.attempt_table WHERE table_id = p_table_id;
 END $$;
 
--- Drop a table whose rows have been committed elsewhere, unless somebody reads it, such as a pg_dump
--- that began before: the commit would wait for it, and fail. A sweep drops what is left.
+-- Drop a table whose rows have been committed elsewhere, unless somebody holds it, such as a pg_dump
+-- that began before, or VACUUM: the commit would wait, and fail. A sweep drops what is left.
 CREATE FUNCTION reliability.drop_committed_table(p_table_id bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -2,8 +2,8 @@
 -- The position of a topology, or of each: all that decides what its tasks do next. Its live attempts
 -- are few. Of the uncommitted txids, those without a frozen batch and those that a person must release;
 -- and the skipped ones. For a task: only what concerns its txid of these, its request, and what a begin
--- has to know: the live attempts of its txid, of the one before it, and of replays. No candidate
--- beyond curr_txid is among them, none of which can commit before it.
+-- has to know: the live attempts of its txid, of the one before it, and of replays. Of the candidates
+-- only those up to curr_txid: none beyond it can commit before it.
 SELECT p.topology, c.position,
        coalesce((SELECT jsonb_agg(n.candidate ORDER BY n.txid) FROM reliability.commit_candidate n
                   WHERE n.topology = p.topology AND n.txid <= p.curr_txid), '[]') AS processed,

@@ -23,7 +23,7 @@ from dev.services.processes import wait_until
 from tests.chaos.bank import CONTENTS, HERE, Row, database_of, deliver, expected, hour
 from tests.chaos.stack import Stack
 
-#: Then it is told. How long something may take is bounded from the last fault on, by who watches.
+#: After so long a person says so. Who watches ends it, some time after the last fault.
 LONG_SECONDS = 600
 LOOK_SECONDS = 3.0
 CLEAR_EVERY_SECONDS = 25.0

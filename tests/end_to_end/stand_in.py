@@ -30,7 +30,7 @@ PATIENCE = 1200
 def put_command(folder: Path) -> dict[str, str]:
     """Write a command that starts it, under a name that the provider allows.
 
-    :return: what a connection to Spark says of it; the folder has to be in PATH
+    :returns: what a connection to Spark says of it; the folder has to be in PATH
     """
     command = folder / "spark3-submit"
     command.write_text(f'#!/bin/sh\nexec python -m {__spec__.name} "$@"\n')

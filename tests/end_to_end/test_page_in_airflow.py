@@ -11,11 +11,11 @@ import pytest
 from dev.services.airflow_api import AirflowApi
 from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
 from tests.end_to_end.users import SECRET
+from tests.support.fix_page import FROM_THE_PAGE
 
 PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
 WORDS = {"2026-01-01": ["man", "dog"], "2026-01-02": ["man"], "2026-01-03": ["ape", "man"]}
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-FROM_THE_PAGE = {"X-Reliability": "page"}
 
 
 def three_days(dates: Dates) -> Dag:

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from tests.faults.matrix import SCENARIOS, Outcome
 from tests.faults.proxy import FaultKind
-from tests.faults.run import begin, run
+from tests.faults.run import run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     kinds = [k for k in FaultKind if not parsed.kind or any(p in k.value for p in parsed.kind)]
     began = time.monotonic()
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(parsed.jobs, spawn, initializer=begin) as pool:
+    with ProcessPoolExecutor(parsed.jobs, spawn) as pool:
         runs = [*pool.map(run, chosen, [kinds] * len(chosen))]
     outcomes = [outcome for own, _ in runs for outcome in own]
     _tell(outcomes, sum(snapshots for _, snapshots in runs), time.monotonic() - began)

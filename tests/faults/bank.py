@@ -35,7 +35,6 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import driver_session
 from reliability.transaction.topology.alter import alter
-from tests.support.fix_page import FROM_THE_PAGE, Rights, airflow_with_page
 from tests.support.python_driver import process_in_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,6 +178,7 @@ def undo_on_the_page(connection: LedgerConnection, number: int) -> None:
     from fastapi.testclient import TestClient
 
     from reliability_airflow.page.addresses import PREFIX
+    from tests.support.fix_page import FROM_THE_PAGE, Rights, airflow_with_page
 
     address = f"{PREFIX}/dags/bank/actions/rollback"
     with airflow_with_page(Rights()) as airflow:

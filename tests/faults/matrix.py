@@ -87,7 +87,7 @@ class Scenario:
     :param done: what a refusal says of an act that has been done already
     :param has_mart: two of the states are in another database
     :param choose: the changes that faults happen to
-    :param engine: what processes the steps, where an attempt takes seconds
+    :param engine: what processes the steps, where an attempt takes seconds: there is one batch
     :param in_airflow: its processes need Airflow
     :param moves_only: all money together is 0 in each snapshot
     """
@@ -130,7 +130,7 @@ SCENARIOS = (
         replace(one, name=f"{one.name}, two databases", has_mart=True, choose=last_commit)
         for one in (COMMITTING, *CORRECTED)
     ),
-    replace(ROLLBACK, name="rollback on the page", act="undo_on_the_page"),
+    replace(ROLLBACK, name="rollback on the page", act="undo_on_the_page", in_airflow=True),
     Scenario(
         "the tasks of a DAG",
         "work_in_a_dag",
@@ -170,7 +170,7 @@ class Matrix:
 
     :param variables: for the processes, to find the server
     :param start_engine: starts the warm engine unless it runs
-    :param of_airflow: returns what processes need beside it that run tasks of Airflow's
+    :param of_airflow: returns more variables, for processes that need Airflow
     :ivar snapshots: how many were read beside all cells
     """
 

@@ -20,15 +20,14 @@ from tests.faults.proxy import Change, FaultKind, Proxy
 from tests.support.fix_postgres import running_environment
 
 DAGS = Path(__file__).with_name("dags")
-#: Of a process that runs scenarios, until it ends.
-_matrices: list[Matrix] = []
 
 
-def begin() -> None:
-    """Let this process have a matrix until it ends."""
+@cache
+def _own_matrix() -> Matrix:
+    """Return this process's matrix, which lasts until the process ends."""
     stack = ExitStack()
-    _matrices.append(stack.enter_context(server()))
     Finalize(None, stack.close, exitpriority=1)
+    return stack.enter_context(server())
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def _airflow(environment: Environment, folder: Path) -> Mapping[str, str]:
     environment.airflow_settings |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database}",
-        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "CRITICAL",  # that tasks fail is meant
         "AIRFLOW_CONN_STAND_IN": json.dumps(connection),
         "DATES_FOLDER": str(folder),
         "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
@@ -78,8 +77,11 @@ def _airflow(environment: Environment, folder: Path) -> Mapping[str, str]:
 
 
 def run(place: int, kinds: Sequence[FaultKind]) -> tuple[list[Outcome], int]:
-    """Run all cells of a scenario, print what becomes of each, and count the snapshots read."""
-    [matrix] = _matrices
+    """Run all cells of a scenario, print what becomes of each, and count the snapshots read.
+
+    :param place: the scenario's in SCENARIOS; what chooses its changes cannot be sent to a process
+    """
+    matrix = _own_matrix()
     before = matrix.snapshots
     outcomes = []
     for change, cells in groupby(matrix.outcomes(SCENARIOS[place], kinds=kinds), _change_of):

@@ -19,16 +19,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from reliability.ledger.connection import LedgerConnection
-from tests.support.fix_page import Rights, airflow_with_page, shop_named
+from reliability_airflow.page.addresses import PREFIX
+from tests.support.fix_page import FROM_THE_PAGE, Rights, airflow_with_page, shop_named
 from tests.support.fix_postgres import all_texts
 from tests.support.fix_shop import shop_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
-PREFIX = "/reliability"
 #: the second is in one of the ledgers only
 NAMES = ("rich", "many")
 #: of each address
-EXAMPLES = int(os.environ.get("RELIABILITY_REQUESTS", "20"))
+EXAMPLES = int(os.environ.get("RELIABILITY_REQUESTS", "10"))
 PEOPLE = {
     "nobody": Rights(is_logged_in=False, may_read=False, may_act=False),
     "a stranger": Rights(may_read=False, may_act=False),
@@ -41,19 +41,8 @@ LEAKS = re.compile(
     r"|\b(SELECT|UPDATE|INSERT INTO|DELETE FROM|WITH)\b[^<]*\breliability\."
 )
 TEXTS = [
-    *(
-        "",
-        "\0",
-        "rich\0",
-        "\ud800",
-        "\u202e",
-        "²",
-        "~",
-        "%(topology)s",
-        "{0}",
-        "x" * 9000,
-        "9" * 5000,
-    ),
+    *("", "\0", "rich\0", "\ud800", "\u202e", "²", "~", "%(topology)s", "{0}"),
+    *("x" * 9000, "9" * 5000),
     *("'; DROP TABLE public.rich_log; --", "a\r\nSet-Cookie: a=b", "<script>alert(1)</script>"),
     *("1..99999999999999999999", "9999-12-31T23:59:59.999999-23:59", '{"a": [[[[]]]]}'),
 ]
@@ -138,7 +127,6 @@ def _pairs(name: str, value: st.SearchStrategy[str]) -> st.SearchStrategy[list[t
 
 FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
 PART = '--x\r\nContent-Disposition: form-data; name="{}"; filename="a"\r\n\r\n1\r\n'
-FROM_THE_PAGE = {"X-Reliability": "page"}
 ELSEWHERE: list[dict[str, str]] = [{}, {**FROM_THE_PAGE, "Origin": "https://evil.example"}]
 
 
@@ -232,7 +220,11 @@ def page(airflow_home, rights, environment, caplog) -> Iterator[Page]:
 def test_who_reads_by_any_request_hears_no_more_than_he_may_and_changes_nothing(
     page, full, ledgers
 ):
+    shown = set()
+
     def check(address, person, request, answer):
+        if answer.status_code in (200, 303):
+            shown.add(address.path)
         if person == "nobody":
             assert answer.status_code == 401
         elif "%00" in request["url"].partition("?")[0]:
@@ -247,6 +239,7 @@ def test_who_reads_by_any_request_hears_no_more_than_he_may_and_changes_nothing(
         before = all_texts(connection)
         fuzz(reads, check, page)
         assert all_texts(connection) == before
+    assert len(shown) > len(reads) / 2  # most have shown something to somebody
 
 
 def new_shop(connection):

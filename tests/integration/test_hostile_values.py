@@ -26,7 +26,7 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import Shop
 from tests.support.fix_pipeline import pipeline_of
-from tests.support.fix_postgres import all_texts, rows
+from tests.support.fix_postgres import rows
 from tests.support.texts import TEXTS
 
 EXAMPLES = int(os.environ.get("RELIABILITY_VALUES", "25"))
@@ -135,7 +135,6 @@ def test_of_a_batch_with_a_text_that_postgres_cannot_hold_nothing_counts(
         shop.transact(txid)
     assert raised.value.code == code, raised.value
     assert shop.tables() == before
-    assert "\0" not in all_texts(shop.connection)
     shop.makes[txid] = good  # the code is corrected, and it goes on
     shop.clear(txid)
     shop.transact(txid)
@@ -172,7 +171,8 @@ def test_a_file_of_any_name_is_emitted_once(connection, tmp_path):
         stored = "SELECT batch_meta->0->>'path' FROM reliability.transaction WHERE topology = %(t)s"
         try:
             txids = pipeline.emit(None)
-        except SourceUnreadable:
+        except SourceUnreadable:  # Spark takes a colon for the end of a scheme
+            assert any(":" in each for each in shown)
             assert rows(connection, stored, t=name) == []
             return
         assert [path for (path,) in rows(connection, f"{stored} ORDER BY txid", t=name)] == [

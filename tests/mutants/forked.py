@@ -40,7 +40,7 @@ KILLERS = {
     "txids": ("txids",),
     "waits": ("coordinator",),
 }
-LONGEST_TEST_SECONDS = 20
+LONGEST_TEST_SECONDS, LONGEST_RUN_SECONDS = 20, 300
 _OWN = {"reliability", "reliability_airflow", "tests", "dev"}
 
 
@@ -64,8 +64,9 @@ def run_all(mutants: Sequence[Generated], jobs: int) -> Iterator[Run]:
             with suppress(ImportError):
                 import_module(name)
     with fork.Pool(jobs, maxtasksperchild=1) as pool:
-        for mutant, (failed, seconds) in zip(mutants, pool.imap(_run_with, mutants), strict=True):
-            yield Run(mutant, failed, seconds)
+        results = pool.imap(_run_with, mutants)
+        for mutant in mutants:  # one whose process died has no result, ever
+            yield Run(mutant, *results.next(LONGEST_RUN_SECONDS))
 
 
 def _run_without() -> tuple[tuple[bool, float], list[str]]:
@@ -105,8 +106,14 @@ def _pytest(modules: Sequence[str]) -> tuple[bool, float]:
         for m in modules
         if ">>> " in (ROOT / f"reliability/core/{m}.py").read_text()
     ]
-    options = ("-x", "-q", f"--timeout={LONGEST_TEST_SECONDS}")
+    options = ("-x", "-q", f"--timeout={LONGEST_TEST_SECONDS}", "--hypothesis-profile=ci")
     # A conftest imports what runs servers; rewritten assertions would be another loader's.
     plain = ("--noconftest", "-p", "tests.support.rules", "-p", "no:reliability", "--assert=plain")
     code = pytest.main([*options, *plain, "-p", "no:cacheprovider", *examples, *sorted(files)])
-    return code != 0, time.monotonic() - started
+    if code not in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.INTERRUPTED,
+    ):  # 2: no import
+        raise AssertionError(f"pytest ended with {code}")
+    return code != pytest.ExitCode.OK, time.monotonic() - started

@@ -131,7 +131,9 @@ def delivered(monkeypatch):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        (folder / "in").mkdir()
+        for own in ("in", "closed"):
+            (folder / own).mkdir()
+        (folder / "in" / ".old").symlink_to("../closed/in")
         (folder / "in" / "a.csv").write_text("1\n")
         pq.write_table(pa.table({"n": [1]}), folder / "in" / "a.parquet")
         monkeypatch.setenv("RELIABILITY_HOME", name)
@@ -144,7 +146,8 @@ def delivered(monkeypatch):
         finally:
             if is_root:
                 os.seteuid(0)
-            (folder / "in").chmod(0o755)
+            for own in ("in", "closed"):
+                (folder / own).chmod(0o755)
 
 
 def _as_root(call, is_root):
@@ -173,6 +176,12 @@ def test_files_in_a_folder_that_may_not_be_searched_are_not_passed_over(delivere
     delivered("in", mode)
     with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
         planned(pattern, allow_empty=True)
+
+
+def test_a_hidden_link_into_a_folder_that_may_not_be_searched_is_left_alone(delivered):
+    """Spark ignores its name, and so does a pattern."""
+    delivered("closed", 0)
+    assert planned("in/**/*.csv") == ["in/a.csv"]
 
 
 def test_a_name_that_the_system_refuses_is_an_error(home):

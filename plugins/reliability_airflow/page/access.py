@@ -34,7 +34,7 @@ def check_names(request: Request) -> None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")
 
 
-possible = Depends(check_names)
+has_possible_names = Depends(check_names)
 
 
 def _allowed(request: Request, user: Any, method: Literal["GET", "PUT"]) -> list[bool]:

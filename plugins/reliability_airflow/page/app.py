@@ -57,17 +57,22 @@ NOT_FOUND = (TopologyUnknown, AttemptUnknown, NothingSelected, reading.NotFound)
 
 def make_app() -> FastAPI:
     """Return the application; without Airflow's login it gives nothing but its static files."""
-    app = FastAPI(title="reliability", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="reliability",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[access.logged_in, access.has_possible_names],
+    )
     access.prepare(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.get("/", dependencies=[access.logged_in])(topologies)
-    first = [access.logged_in, access.possible]
+    app.get("/")(topologies)
     for path, lead in OF_DAG.items():
-        app.get(path, dependencies=[*first, access.may_read_dag])(lead)
+        app.get(path, dependencies=[access.may_read_dag])(lead)
     for path, function in READ.items():
-        app.get(path, dependencies=[*first, access.may_read])(function)
+        app.get(path, dependencies=[access.may_read])(function)
     for path, change in actions.CHANGES.items():
-        needed = [*first, access.may_act, access.may_correct, access.from_the_page]
+        needed = [access.may_act, access.may_correct, access.from_the_page]
         app.post(path, dependencies=needed)(change)
     app.exception_handler(ReliabilityError)(_show_error)
     app.exception_handler(StarletteHTTPException)(_show_refusal)

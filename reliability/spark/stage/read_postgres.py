@@ -84,7 +84,7 @@ class ReadTask:
                 self.address,
                 "reliability read",
                 opens_within=SPARK_PATIENCE_SECONDS,
-                only_reads=True,
+                reads_only=True,
             )
             with connection, connection.transaction(reads_only=True) as tx:
                 tx.cursor.copy_expert(statement, rows)

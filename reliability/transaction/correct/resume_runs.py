@@ -197,10 +197,10 @@ def _to_resume(
     if run.state != "failed" and not undone:
         return None
     if run.state == "queued":
-        never = ", which it never gets if its backfill was cancelled"
-        return clearing(
-            None, f"cleared, and waits for a run slot{never if _is_backfill(run.run_id) else ''}"
-        )
+        waits = "cleared, and waits for a run slot"
+        if _is_backfill(run.run_id):
+            waits += ", which it never gets if its backfill was cancelled"
+        return clearing(None, waits)
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole, ends = _parts(tasks, group)

@@ -198,7 +198,7 @@ def _drop_left(connection: LedgerConnection, topology: str) -> None:
                 moved = [
                     table.name
                     for table in declared_tables(database, topology)
-                    if not (table.is_view or table.keeps_contributions)
+                    if not table.keeps_staged_rows
                 ]
                 for row in database.all("tables_left", topology=topology, states=moved):
                     _drop(database, [row["table_id"]])
