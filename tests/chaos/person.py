@@ -52,6 +52,11 @@ REPLAYED = """
      WHERE topology = %s AND kind = 'REPLAY' AND commit_log.commit_number > %s
        AND t.interval_start BETWEEN %s AND %s
 """
+PARKED = """
+    SELECT txid FROM reliability.parked_transaction
+      JOIN reliability.transaction t USING (topology, txid)
+     WHERE topology = %s AND t.committed_attempt IS NOT NULL
+"""
 LAST_COMMIT = "SELECT max(commit_number) FROM reliability.commit_log WHERE topology = %s"
 
 
@@ -221,10 +226,13 @@ class Person(threading.Thread):
         return time.monotonic() - began
 
     def _clear(self) -> None:
-        """Clear what is red, now and then."""
+        """Clear what is red, and take in what was parked, now and then."""
         if time.monotonic() - self._cleared > CLEAR_EVERY_SECONDS:
             self.try_cli("resume-runs", self.bank, "--yes")
             self.try_cli("reconcile", "--repair", "--yes")
+            for (txid,) in self._stack.rows(HERE, PARKED, self.bank):
+                replay = ("replay", self.bank, str(txid), "--master", "local[1]")
+                self.try_cli(*replay, "--reason", WHY)
             self._cleared = time.monotonic()
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
