@@ -45,12 +45,11 @@ SELECT t.table_id,
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s AND t.attempt_id = %(attempt_id)s
  ORDER BY t.table_id;
 
--- tables_left --
--- The tables of committed attempts at states that have their rows elsewhere: somebody read them then.
-SELECT t.table_id
+-- drop_tables_left --
+-- Drop the tables of a state's committed attempts, whose rows are elsewhere, unless somebody holds them.
+SELECT reliability.drop_committed_table(t.table_id)
   FROM reliability.attempt_table t JOIN reliability.attempt a USING (topology, txid, attempt_id)
- WHERE t.topology = %(topology)s AND t.state = ANY(%(states)s::text[]) AND a.status = 'COMMITTED'
- ORDER BY t.table_id;
+ WHERE t.topology = %(topology)s AND t.state = %(state)s AND a.status = 'COMMITTED';
 
 -- tables_to_merge --
 -- The tables of committed contributions: those up to a txid, and all but the newest.

@@ -187,7 +187,10 @@ def fold_step(
 
 
 def merge_tables(connection: LedgerConnection, topology: str) -> int:
-    """Merge all but the newest tables of each state, and return how many; safe to repeat."""
+    """Merge all but the newest tables of each state, and return how many; safe to repeat.
+
+    Of a state whose rows are elsewhere, what a commit has left is dropped (H10).
+    """
     merged = 0
     with TopologyDatabases.of(connection, topology) as databases:
         for database in databases.all:
@@ -202,7 +205,10 @@ def _merge_in(connection: LedgerConnection, topology: str) -> int:
     merged = 0
     for tables in declared_tables(connection, topology):
         try:
-            merged += merge_tables_of(connection, tables)
+            if tables.keeps_staged_rows:
+                merged += merge_tables_of(connection, tables)
+            else:
+                connection.run("drop_tables_left", topology=topology, state=tables.name)
         except RightMissing as error:  # another role owns the tables of this state
             logger.warning(
                 "tables of %s wait for their owner's sweep: %s", tables.state.name, error

@@ -79,7 +79,6 @@ def sweep(
             swept.committed = drain(connection, topology, overdue=leases.overdue)
         if clean:
             swept.cleaned = _clean(connection, topology)
-            _drop_left(connection, topology)
             swept.compacted = _compact(connection, topology)
             swept.merged = merge_tables(connection, topology)
     if swept:
@@ -188,22 +187,6 @@ def _clean_attempt(
         if is_dropped:
             tx.run("record_cleaned", **key)
     return is_dropped
-
-
-def _drop_left(connection: LedgerConnection, topology: str) -> None:
-    """Drop the tables that a commit has left because somebody read them (H10)."""
-    with TopologyDatabases.of(connection, topology) as databases:
-        for database in databases.all:
-            try:
-                moved = [
-                    table.name
-                    for table in declared_tables(database, topology)
-                    if not table.keeps_staged_rows
-                ]
-                for row in database.all("tables_left", topology=topology, states=moved):
-                    _drop(database, [row["table_id"]])
-            except (Transient, RightMissing) as error:
-                logger.info("tables of %s are dropped later: %s", topology, error)
 
 
 def _drop(connection: LedgerConnection, numbers: list[int]) -> bool:
