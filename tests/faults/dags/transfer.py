@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from reliability_airflow import topology_dag
-from tests.faults.bank import TASK, bank
+from tests.faults.bank import TASK, bank, note_failure
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 dag = topology_dag(
@@ -14,5 +14,5 @@ dag = topology_dag(
     schedule=None,
     start_date=START,
     conn_id="stand_in",
-    default_args={"retries": 0},
+    default_args={"retries": 0, "on_failure_callback": note_failure},
 )
