@@ -133,7 +133,11 @@ class Person(threading.Thread):
 
     def _replay_here(self) -> None:
         txid = self._rng.randint(max(1, len(self.files) - RECENT), len(self.files))
-        self._cli("replay", self.bank, str(txid), "--master", "local[1]", "--reason", WHY)
+        self._cli(*self._replay_of(txid))
+
+    def _replay_of(self, txid: int) -> tuple[str, ...]:
+        """Return a command that replays a txid on this host."""
+        return ("replay", self.bank, str(txid), "--master", "local[1]", "--reason", WHY)
 
     def _roll_back(self) -> None:
         kept = self._rng.randint(max(0, len(self.files) - RECENT), len(self.files) - 1)
@@ -231,8 +235,7 @@ class Person(threading.Thread):
             self.try_cli("resume-runs", self.bank, "--yes")
             self.try_cli("reconcile", "--repair", "--yes")
             for (txid,) in self._stack.rows(HERE, PARKED, self.bank):
-                replay = ("replay", self.bank, str(txid), "--master", "local[1]")
-                self.try_cli(*replay, "--reason", WHY)
+                self.try_cli(*self._replay_of(txid))
             self._cleared = time.monotonic()
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import psycopg2
@@ -62,6 +62,7 @@ from tests.support.fix_postgres import (
     own_session,
     rows,
     run_as_admin,
+    tables_of,
     wait_until_it_waits,
 )
 from tests.support.processor import processor_seconds
@@ -73,18 +74,24 @@ TOTALS = {"n": Count(), "total": Sum("price", "numeric(14,2)")}
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
+Watch = TypeVar("Watch", "Sessions", "Memory")
+
+
 @contextmanager
-def counting_sessions(dsn: str) -> Iterator[Sessions]:
-    """Count the sessions of this package with a database during the block."""
+def watching(dsn: str, make: Callable[[LedgerConnection], Watch]) -> Iterator[Watch]:
+    """Let a thread look at a database in a session of its own during the block."""
     with LedgerConnection(dsn, "watch") as connection:
         rows(connection, "SELECT")  # it has its place before others take them all
-        sessions = Sessions(connection, every=0.02)
-        sessions.start()
+        watch = make(connection)
+        watch.start()
         try:
-            yield sessions
+            yield watch
         finally:
-            sessions.ended.set()
-            sessions.join()
+            watch.ended.set()
+            watch.join()
+
+
+often = partial(Sessions, every=0.02)
 
 
 # --- many topologies -----------------------------------------------------------------------------
@@ -142,7 +149,7 @@ def test_many_topologies_on_one_ledger_commit_in_order_without_a_deadlock(
     random.Random(5).shuffle(jobs)  # so that several processes work for each topology
     spawn = get_context("spawn")
     with (
-        counting_sessions(connection.dsn) as sessions,
+        watching(connection.dsn, often) as sessions,
         # each is there before any begins
         ProcessPoolExecutor(processes, spawn, spawn.Barrier(processes).wait) as pool,
     ):
@@ -290,18 +297,6 @@ class Memory(threading.Thread):
             self.driver = max(self.driver, (own.memory_info().rss - before) / MEGABYTE)
 
 
-@contextmanager
-def watching_memory(dsn: str) -> Iterator[Memory]:
-    with LedgerConnection(dsn, "watch") as connection:
-        memory = Memory(connection)
-        memory.start()
-        try:
-            yield memory
-        finally:
-            memory.ended.set()
-            memory.join()
-
-
 @dataclass(frozen=True)
 class OneBatch(WithoutSpark):
     """A batch of so many rows, which nobody holds in memory."""
@@ -352,7 +347,7 @@ def test_rows_of_a_txid_pass_by_and_are_never_all_in_memory(connection, count):
     topology = Topology("many_rows", OneBatch(count), states=states, process=no_frame)
     pipeline = Streamed(TransactionRunner(topology, connection), None)
     pipeline.emit(None)
-    with watching_memory(connection.dsn) as memory:
+    with watching(connection.dsn, Memory) as memory:
         staged = milliseconds_of(lambda: pipeline.process(1)) / 1000
         committed = milliseconds_of(lambda: pipeline.runner.commit(1)) / 1000
     print(
@@ -394,7 +389,7 @@ def test_acks_at_once_settle_a_sink_once_within_the_places_that_there_are(
     random.Random(3).shuffle(numbers)
     places = at_once // 2
     limit = f"ALTER DATABASE {database_of(connection.dsn)} CONNECTION LIMIT"
-    with counting_sessions(connection.dsn) as sessions, ThreadPoolExecutor(at_once) as pool:
+    with watching(connection.dsn, often) as sessions, ThreadPoolExecutor(at_once) as pool:
         run_as_admin(f"{limit} {2 + places}")  # beside this session, and that of the watch
         began = time.monotonic()
         [*pool.map(lambda number: task.stage(number, iter([parts[number]])), numbers)]
@@ -467,12 +462,6 @@ def transactional_states(elsewhere: str = "") -> list[State]:
     return [TransactionalState("totals", key={"k": "bigint"}, values=TOTALS)]
 
 
-EVERY_TABLE = """
-    SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-     WHERE relkind = 'r' AND nspname IN ('public', 'reliability', 'reliability_contribution')
-"""
-
-
 @pytest.mark.parametrize("kinds", [states, transactional_states])
 def test_a_dump_that_began_before_the_commit_stops_no_commit(connection, impatient, kinds):
     """H10: pg_dump reads each table to its end, also an attempt's own, which the commit drops."""
@@ -480,7 +469,7 @@ def test_a_dump_that_began_before_the_commit_stops_no_commit(connection, impatie
     shop.commit(made(1), made(2))
     shop.deliver(made(3))
     shop.process(3)
-    tables = [table for (table,) in rows(connection, EVERY_TABLE)]
+    tables = tables_of(connection)
     with reading(connection.dsn) as dump:
         dump.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS SHARE MODE")
         shop.transact(3)
@@ -578,7 +567,7 @@ def test_an_attempt_has_no_more_sessions_than_the_docs_say(connection, tmp_path,
 
     with (
         LedgerConnection(connection.dsn, "reliability task") as task,
-        counting_sessions(connection.dsn) as sessions,
+        watching(connection.dsn, often) as sessions,
     ):
         work = Transactions(task, load_topology(module, "wide"), submit)
         work.runner.leases = Leases(request=1)  # it is renewed from the beginning

@@ -457,8 +457,10 @@ def one_place_becomes_free(dsn, places):
         others = [stack.enter_context(closing(psycopg2.connect(dsn))) for _ in range(4)]
         timer = threading.Timer(1, others[0].close)
         timer.start()
-        yield
-        timer.join()
+        try:
+            yield
+        finally:
+            timer.join()
 
 
 def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection, dsn, monkeypatch):
@@ -473,9 +475,8 @@ def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection,
     pipeline = pipeline_of(topology, connection)
     pipeline.emit(None)
     grant = pipeline.begin(1)
-    with one_place_becomes_free(
-        dsn, places=2
-    ):  # there is one for the driver, and none for its task
+    # there is a place for the driver, and none for its task
+    with one_place_becomes_free(dsn, places=2):
         pipeline.run_step(grant)
     pipeline.seal(grant)
     pipeline.runner.commit(0)

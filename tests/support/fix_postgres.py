@@ -332,17 +332,21 @@ def rows(
         return cursor.fetchall()
 
 
-def all_texts(connection: LedgerConnection) -> str:
-    """Return all texts of the ledger and the tables, in a fixed order."""
-    tables = rows(
-        connection,
+def tables_of(connection: LedgerConnection) -> list[str]:
+    """Return the tables of the ledger, and those of states, in a fixed order."""
+    question = (
         "SELECT c.oid::regclass::text FROM pg_class c WHERE relkind = 'r' AND relnamespace IN"
         " ('reliability'::regnamespace, 'reliability_contribution'::regnamespace,"
-        " 'public'::regnamespace) ORDER BY 1",
+        " 'public'::regnamespace) ORDER BY 1"
     )
+    return [table for (table,) in rows(connection, question)]
+
+
+def all_texts(connection: LedgerConnection) -> str:
+    """Return all texts of these tables, in a fixed order."""
     return "\n".join(
         str(row)
-        for (table,) in tables
+        for table in tables_of(connection)
         for row in rows(connection, f"SELECT t::text FROM {table} t ORDER BY 1")
     )
 
