@@ -187,6 +187,13 @@ class LedgerUnavailable(
     """The ledger's Postgres does not answer."""
 
 
+class LedgerFull(
+    LedgerUnavailable,
+    remedy="give the server more disk or sessions; the task goes on by itself then.",
+):
+    """The ledger's Postgres lacks disk or sessions."""
+
+
 #: How long tasks wait, without a retry, for credentials that the server accepts, or for a release
 #: and a ledger that fit each other (S5).
 PATIENCE_SECONDS = 600

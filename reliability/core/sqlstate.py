@@ -14,6 +14,7 @@ class Kind(Enum):
     """What an error of Postgres means."""
 
     OUTAGE = "the server, or the way to it, is out of order for everyone: wait"
+    FULL = "the server lacks disk or sessions, for everyone: wait"
     BUSY = "something else was in the way: the same statement may succeed soon"
     LOGIN = "the server refuses the session: its credentials may have changed"
     RIGHT = "the role lacks a right"
@@ -24,9 +25,10 @@ class Kind(Enum):
 # The first two characters of a SQLSTATE, or all five for a code that differs from its class.
 _CODES = {
     Kind.OUTAGE: (
-        "08 53 57 58 "  # connections; a full disk or too many sessions; the operator; an I/O error
+        "08 57 58 "  # connections; the operator; an I/O error
         "25P03 25P04 40003 HV00N"  # the session ends; the answer is lost; a foreign server is away
     ),
+    Kind.FULL: "53",
     Kind.BUSY: "40 72 55P03 57014",  # lock_timeout; a person or a timeout has cancelled it
     Kind.LOGIN: "28 3D",  # there is no such database
     Kind.RIGHT: "42501",
@@ -50,7 +52,6 @@ QUALIFY = (
 )
 #: What to do about a refusal, by its SQLSTATE or class.
 _REMEDIES = {
-    "53": "the server lacks room or sessions: give it more; the task goes on by itself then.",
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",
     "53400": "raise the limit that the message names, or let a txid have fewer rows.",
     "54": "Postgres cannot store or index a value or a row of that size. If the index in the "
@@ -75,8 +76,8 @@ def lacks_schema(sqlstate: str, said: str) -> bool:
 def remedy_of(sqlstate: str) -> str:
     """Return what to do about an error, empty if the SQLSTATE does not tell.
 
-    >>> remedy_of("53100"), remedy_of("55P03")
-    ('the server lacks room or sessions: give it more; the task goes on by itself then.', '')
+    >>> remedy_of("53200"), remedy_of("55P03")
+    ('raise the limit that the message names, or let a txid have fewer rows.', '')
     """
     return _REMEDIES.get(sqlstate, _REMEDIES.get(sqlstate[:2], ""))
 
@@ -90,8 +91,10 @@ def kind_of(sqlstate: str, *, ends_session: bool = False) -> Kind:
     ('REFUSAL', 'OUTAGE', 'BUSY')
     >>> kind_of("XX000", ends_session=True).name, kind_of("28P01", ends_session=True).name
     ('OUTAGE', 'LOGIN')
+    >>> kind_of("53100").name, kind_of("53300", ends_session=True).name
+    ('FULL', 'FULL')
     >>> kind_of("RX001").name  # raised by a trigger of a user's
     'REFUSAL'
     """
     kind = KINDS.get(sqlstate) or KINDS.get(sqlstate[:2], Kind.REFUSAL)
-    return Kind.OUTAGE if ends_session and kind is not Kind.LOGIN else kind
+    return Kind.OUTAGE if ends_session and kind not in (Kind.LOGIN, Kind.FULL) else kind

@@ -12,6 +12,7 @@ from reliability.core.errors import (
     AttemptFenced,
     LedgerBusy,
     LedgerCorruption,
+    LedgerFull,
     LedgerNotMigrated,
     LedgerRefusedLogin,
     LedgerUnavailable,
@@ -30,6 +31,7 @@ _OURS: dict[str, type[ReliabilityError]] = {
 }
 _TYPES: dict[Kind, type[ReliabilityError]] = {
     Kind.OUTAGE: LedgerUnavailable,
+    Kind.FULL: LedgerFull,
     Kind.BUSY: LedgerBusy,
     Kind.LOGIN: LedgerRefusedLogin,
     Kind.RIGHT: RightMissing,
@@ -50,6 +52,12 @@ _REFUSED = re.compile(
     r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
     r"|database \"[^\"]*\" does not exist|no such database|permission denied for database"
     r"|requires a valid client certificate"
+)
+# No session either: what servers say, PgBouncer and other poolers.
+_NO_PLACE = re.compile(
+    r"too many (clients|connections)|connection slots are reserved|no more connections allowed"
+    r"|max(imum)? clients? (connections )?reached",
+    re.IGNORECASE,
 )
 _NO_ADDRESS = re.compile(
     r"definition of service \"[^\"]*\" not found|service file \"[^\"]*\" not found"
@@ -102,6 +110,8 @@ def described(error: psycopg2.Error) -> str:
 def _without_sqlstate(error: psycopg2.Error, text: str) -> ReliabilityError:
     if is_refused(error):
         return LedgerRefusedLogin(text, remedy=_SAY_WHERE if _NO_ADDRESS.search(text) else None)
+    if _NO_PLACE.search(text):
+        return LedgerFull(text)
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return LedgerUnavailable(text)
     if type(error) is psycopg2.DatabaseError:  # an answer that broke off

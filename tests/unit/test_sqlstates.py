@@ -8,10 +8,12 @@ import pytest
 from psycopg2 import errorcodes
 
 from reliability.core.errors import (
+    LedgerFull,
     LedgerRefusedLogin,
     LedgerUnavailable,
     Transient,
     UnexpectedAnswer,
+    error_from_ledger,
 )
 from reliability.core.sqlstate import KINDS, Kind, kind_of
 from reliability.ledger.failures import translate
@@ -26,9 +28,10 @@ CODES = set(NAMES) - CLASSES
 # All that is waited for; everything else is told at once.
 OUTAGES = [
     *("08000", "08001", "08003", "08004", "08006", "08007", "25P03", "25P04", "40003"),
-    *("53000", "53100", "53300", "57000", "57P01", "57P02", "57P03", "57P04", "57P05"),
+    *("57000", "57P01", "57P02", "57P03", "57P04", "57P05"),
     *("58000", "58030", "HV00N"),
 ]
+FULL = ["53000", "53100", "53300"]
 BUSY = ["40000", "40001", "40P01", "55P03", "57014", "72000"]
 LOGINS = ["28000", "28P01", "3D000"]
 
@@ -41,7 +44,13 @@ def test_every_class_of_sqlstates_is_decided_on_and_no_other():
 
 @pytest.mark.parametrize(
     ("kind", "codes"),
-    [(Kind.OUTAGE, OUTAGES), (Kind.BUSY, BUSY), (Kind.LOGIN, LOGINS), (Kind.RIGHT, ["42501"])],
+    [
+        (Kind.OUTAGE, OUTAGES),
+        (Kind.FULL, FULL),
+        (Kind.BUSY, BUSY),
+        (Kind.LOGIN, LOGINS),
+        (Kind.RIGHT, ["42501"]),
+    ],
 )
 def test_only_these_are(kind, codes):
     """C5: one row that was too large was taken for an outage, and stopped its topology."""
@@ -105,8 +114,6 @@ def test_without_an_address_the_error_says_how_to_give_one(said):
     [
         psycopg2.OperationalError(AT + "Connection refused\n\tIs the server running?"),
         psycopg2.OperationalError(AT + "FATAL:  the database system is starting up"),
-        psycopg2.OperationalError(AT + "FATAL:  sorry, too many clients already"),
-        psycopg2.OperationalError(AT + 'FATAL:  too many connections for role "etl"'),
         psycopg2.OperationalError("server closed the connection unexpectedly"),
         psycopg2.OperationalError("SSL SYSCALL error: EOF detected"),
         psycopg2.InterfaceError("connection already closed"),
@@ -115,6 +122,24 @@ def test_without_an_address_the_error_says_how_to_give_one(said):
 )
 def test_a_server_that_does_not_answer_is_an_outage(error):
     assert type(translate(error)) is LedgerUnavailable
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        AT + "FATAL:  sorry, too many clients already",
+        AT + 'FATAL:  too many connections for role "etl"',
+        AT + "FATAL:  remaining connection slots are reserved for roles with SUPERUSER",
+        AT + "FATAL:  no more connections allowed (max_client_conn)",
+        AT + "FATAL:  Max client connections reached",
+    ],
+)
+def test_a_server_without_a_place_is_waited_for_and_told_as_full(said):
+    """A person was told to check that it runs; so was one whose driver had recorded a full disk."""
+    error = translate(psycopg2.OperationalError(said))
+    assert type(error) is LedgerFull
+    assert isinstance(error, LedgerUnavailable)
+    assert "more disk or sessions" in error_from_ledger(error.code, error.what).what_to_do
 
 
 def test_an_error_of_the_drivers_own_is_no_outage():
