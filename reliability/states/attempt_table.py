@@ -129,8 +129,7 @@ def seal(
 ) -> Tables:
     """Seal the attempt's own table: merge few rows, or record its size and index it by the key.
 
-    A table that the commit drops is not indexed. If somebody reads the contributions for long, few
-    rows stay in the table too.
+    If somebody reads the contributions for long, few rows stay in the table too.
 
     :param rows: how many it has
     :param is_merged: it inherits nothing, so only a table of rows to append may stay
@@ -149,12 +148,7 @@ def seal(
             logger.info("table %s stays: %s", tables.attempt_table, error)
     with connection.transaction() as tx:
         if tables.attempt_tables_inherit and tables.key:
-            tx.run(
-                "index_attempt_table",
-                table_id=tables.attempt_table,
-                key=list(tables.key),
-                stays=tables.keeps_staged_rows,
-            )
+            tx.run("index_attempt_table", table_id=tables.attempt_table, key=list(tables.key))
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
     return tables
 

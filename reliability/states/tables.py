@@ -340,6 +340,10 @@ class StateTables(ABC):
             columns=names(self.contribution_columns()),
         )
 
+    def attempt_rows(self) -> Composed:
+        """Read one attempt's staged rows, of which no two have the same key."""
+        return self.sql("SELECT {written} FROM {contribution} WHERE {of_attempt}")
+
     def folded_attempt(self, attempt_id: str = "attempt_id") -> Composed:
         """Fold one attempt's staged rows by key: two partitions may have staged the same key.
 

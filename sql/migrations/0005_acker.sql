@@ -47,6 +47,7 @@ CREATE TABLE reliability.attempt_table (
     attempt_id integer NOT NULL,
     bytes      bigint,  -- its size when it was sealed; it never changes
     is_merged  boolean NOT NULL,  -- the seal moves its rows to the contributions', however many
+    is_folded  boolean NOT NULL DEFAULT false,  -- the seal has found no key twice
     FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt,
     CONSTRAINT one_table_per_attempt_and_state UNIQUE (topology, state, txid, attempt_id)
 );

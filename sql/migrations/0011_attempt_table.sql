@@ -127,19 +127,24 @@ BEGIN
     RETURN QUERY SELECT t.is_merged FROM reliability.attempt_table t WHERE t.table_id = p_table_id;
 END $$;
 
--- Tell the planner how many rows and keys a table has, and index it by its key, unless the commit
--- drops it. The index comes first: it waits until nobody writes.
-CREATE FUNCTION reliability.index_attempt_table(p_table_id bigint, p_key text[], p_stays boolean)
+-- Index a table by its key, and record if no key is there twice: as a rule Spark has grouped the rows,
+-- but what differs there may be equal here. Then tell the planner how many rows and keys the table
+-- has. The index comes first: it waits until nobody writes. Safe to repeat.
+CREATE FUNCTION reliability.index_attempt_table(p_table_id bigint, p_key text[])
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_table text := reliability.name_of_attempt_table(p_table_id);
     v_key text := (SELECT string_agg(format('%I', name), ', ' ORDER BY place)
                      FROM unnest(p_key) WITH ORDINALITY AS k(name, place));
 BEGIN
-    IF p_stays THEN
-        EXECUTE format('CREATE INDEX IF NOT EXISTS attempt_%s_key ON %s (%s)',
+    BEGIN
+        EXECUTE format('CREATE UNIQUE INDEX IF NOT EXISTS attempt_%s_key ON %s (%s) NULLS NOT DISTINCT',
                        p_table_id, v_table, v_key);
-    END IF;
+        UPDATE reliability.attempt_table SET is_folded = true WHERE table_id = p_table_id;
+    EXCEPTION WHEN unique_violation THEN
+        EXECUTE format('CREATE INDEX IF NOT EXISTS attempt_%s_keys ON %s (%s)',
+                       p_table_id, v_table, v_key);
+    END;
     EXECUTE format('ANALYZE %s (_txid, _attempt_id, %s)', v_table, v_key);
 END $$;
 

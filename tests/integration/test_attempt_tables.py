@@ -178,6 +178,24 @@ def test_the_seal_indexes_it_by_the_key(shop, connection):
     assert count(connection, indexed) == 1
 
 
+def test_what_no_two_tasks_have_staged_commits_as_it_is_and_the_rest_is_folded(shop, connection):
+    """H10: Spark groups by key, but what differs there may be equal in Postgres."""
+    shop.process(1)
+    is_folded = "SELECT DISTINCT is_folded FROM reliability.attempt_table WHERE state <> 'log'"
+    assert {*rows(connection, is_folded)} == {(False,), (True,)}
+    shop.transact(1)
+    committed(shop, 2)
+    assert all(is_exact(connection).values())
+
+
+def test_two_rows_of_the_key_null_are_folded(connection, monkeypatch):
+    """H10"""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    shop = Shop(connection, tasks=2)
+    shop.commit([row | {"k": None} for row in made(1)])
+    assert all(is_exact(connection).values())
+
+
 def test_few_keys_of_many_rows_are_moved_to_the_others(shop, connection, monkeypatch):
     """H10: most batches are reduced to far fewer keys."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 6)  # as many as the batch has rows

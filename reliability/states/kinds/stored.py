@@ -8,7 +8,7 @@ rows and rows to take out are counted first: missing rows never count as zero (H
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -33,10 +33,14 @@ MOST_EXAMPLES = 100  # rows that were changed by hand and are recorded in the le
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one state, in a transaction: its statements get the key as parameters."""
+    """One change of one state, in a transaction: its statements get the key as parameters.
+
+    :param is_folded: the attempt has staged no key twice
+    """
 
     tx: DatabaseTransaction
     key: PlannedChange
+    is_folded: bool = False
 
     def queue(self, statement: str | Composable) -> None:
         self.tx.queue(statement, **self.key)
@@ -81,15 +85,18 @@ class StoredState(StateTables):
 
     # --- the changes -----------------------------------------------------------------------------
 
-    def commit(self, tx: DatabaseTransaction, *keys: PlannedChange) -> None:
+    def commit(
+        self, tx: DatabaseTransaction, *keys: PlannedChange, folded: Container[int] = ()
+    ) -> None:
         """Take the next commit numbers, and add the attempts' contributions in this order (C3).
 
+        :param folded: the txids whose contributions have no key twice
         :raises LedgerCorruption: the state is not at the expected commit number or lacks rows; what
             is queued raises it with the transaction's next statement
         """
         self._advance(tx, keys[0], len(keys))
         for key in keys:
-            self.add(Change(tx, key.of_state(self.name)))
+            self.add(Change(tx, key.of_state(self.name), is_folded=key.txid in folded))
 
     def replay(
         self,

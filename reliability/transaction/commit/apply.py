@@ -6,7 +6,7 @@ statements. Only the coordinator's ledger decides which plan counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,8 @@ class RefusedPlan:
     audits: Sequence[AuditOutcome] = ()
 
 
+Folded = Collection[tuple[str, int]]
+"""The state and the txid of each contribution that has no key twice."""
 Planner = Callable[[DatabaseTransaction], Plan]
 """Plans a change under the topology's lock."""
 
@@ -124,11 +126,12 @@ def apply_plan(
     facts = tx.one("facts_to_apply", topology=topology, **_attempts(plan))
     states = tables_of(topology, facts["definitions"])
     differences: list[Difference] = []
+    folded = {(state, txid) for state, txid in facts["folded"]}
     if is_group_of_first_commits(plan) and not facts["is_any_unfrozen"]:
-        _commit(tx, states, plan)
+        _commit(tx, states, plan, folded)
     else:
         for change in plan:
-            differences += _change(tx, states, change, observer)
+            differences += _change(tx, states, change, folded, observer)
     audits = audit_tables(tx, topology, facts["audits"])
     return AppliedPlan(plan, tuple(differences), tuple(audits))
 
@@ -146,12 +149,13 @@ def _change(
     tx: DatabaseTransaction,
     states: Sequence[StoredState],
     change: PlannedChange,
+    folded: Folded,
     observer: DifferenceObserver | None,
 ) -> list[Difference]:
     match change.kind:
         case ChangeKind.COMMIT:
             freeze_batch(tx, change)
-            _commit(tx, states, (change,))
+            _commit(tx, states, (change,), folded)
             return []
         case ChangeKind.REPLAY:
             differences = [state.replay(tx, change, observer) for state in states]
@@ -168,10 +172,13 @@ def _change(
     return differences
 
 
-def _commit(tx: DatabaseTransaction, states: Sequence[StoredState], plan: Plan) -> None:
+def _commit(
+    tx: DatabaseTransaction, states: Sequence[StoredState], plan: Plan, folded: Folded
+) -> None:
     """Add the contributions of consecutive txids to each state, and move the pointers to them."""
     for state in states:
-        state.commit(tx, *plan)
+        txids = {txid for name, txid in folded if name == state.name}
+        state.commit(tx, *plan, folded=txids)
     _move_pointers(tx, plan)
 
 
