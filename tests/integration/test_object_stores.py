@@ -35,7 +35,7 @@ from tests.integration.test_iceberg import orders_in
 from tests.integration.test_parquet_types import REFUSED, types
 from tests.support.batches import batches_of, fold_of_rows, meta_of
 from tests.support.fix_postgres import rows
-from tests.support.lake import Values, live_through_twelve_batches, table_of, topology
+from tests.support.lake import Values, live_through_eight_batches, table_of, topology
 from tests.support.object_store import SECRET, ObjectStore, object_store
 
 
@@ -138,8 +138,8 @@ class Orders:
         )
 
 
-def test_twelve_batches_through_all_that_happens(store, pipeline, connection):
-    lived = live_through_twelve_batches(Orders(store), pipeline, connection)
+def test_eight_batches_through_all_that_happens(store, pipeline, connection):
+    lived = live_through_eight_batches(Orders(store), pipeline, connection)
     store.delete("orders/002.parquet")
     lived.is_lost(lived.runs[1], 3, r"002\.parquet was emitted and is now unreadable")
     lived.goes_on()
