@@ -12,16 +12,20 @@ WITH applied AS
                                                                                                                                                                   %(txid)s
    FROM
      (SELECT DISTINCT ON ("customer") "customer",
-                         CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                         CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                         CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                         CAST(max("staged"."dearest") OVER all_of_key AS numeric(14, 2)) AS "dearest",
+                         CAST(sum("staged"."_mean_sum") OVER all_of_key AS numeric) AS "_mean_sum",
+                         CAST(sum("staged"."_mean_count") OVER all_of_key AS bigint) AS "_mean_count",
                          CAST("staged"."status" AS text) AS "status",
                          CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
                          CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple",
-                         CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
+                         CAST(sum("staged"."_rows") OVER all_of_key AS bigint) AS "_rows"
       FROM "reliability_contribution"."one__revenue" AS staged
       WHERE _txid = %(txid)s
-        AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")
+        AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer"),
+                                                all_of_key AS (same_key
+                                                               ORDER BY "staged"."_status_by_1" DESC NULLS LAST,
+                                                                        "staged"."_txid" DESC,
+                                                                        "staged"."_status_tuple" DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
       ORDER BY "customer",
                "staged"."_status_by_1" DESC NULLS LAST,
                "staged"."_txid" DESC,
@@ -71,10 +75,11 @@ SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(atte
                                                                                                                                   ELSE
                                                                                                                                          (SELECT count(*)
                                                                                                                                           FROM
-                                                                                                                                            (SELECT DISTINCT ON ("customer") "customer", CAST(max("staged"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest", CAST(sum("staged"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum", CAST(sum("staged"."_mean_count") OVER same_key AS bigint) AS "_mean_count", CAST("staged"."status" AS text) AS "status", CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1", CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple", CAST(sum("staged"."_rows") OVER same_key AS bigint) AS "_rows"
+                                                                                                                                            (SELECT DISTINCT ON ("customer") "customer", CAST(max("staged"."dearest") OVER all_of_key AS numeric(14, 2)) AS "dearest", CAST(sum("staged"."_mean_sum") OVER all_of_key AS numeric) AS "_mean_sum", CAST(sum("staged"."_mean_count") OVER all_of_key AS bigint) AS "_mean_count", CAST("staged"."status" AS text) AS "status", CAST("staged"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1", CAST("staged"."_status_tuple" AS bigint) AS "_status_tuple", CAST(sum("staged"."_rows") OVER all_of_key AS bigint) AS "_rows"
                                                                                                                                              FROM "reliability_contribution"."one__revenue" AS staged
                                                                                                                                              WHERE _txid = %(txid)s
-                                                                                                                                               AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer")
+                                                                                                                                               AND _attempt_id = %(attempt_id)s WINDOW same_key AS (PARTITION BY "customer"), all_of_key AS (same_key
+                                                                                                                                                                                                                                             ORDER BY "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
                                                                                                                                              ORDER BY "customer", "staged"."_status_by_1" DESC NULLS LAST, "staged"."_txid" DESC, "staged"."_status_tuple" DESC) AS added)
                                                                                                                               END, applied)
 FROM counted;

@@ -81,14 +81,14 @@ SELECT "collected"."customer",
 FROM "pg_temp"."collected" AS collected
 LEFT JOIN
   (SELECT DISTINCT ON ("customer") "customer",
-                      CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                      CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                      CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                      CAST(max("kept"."dearest") OVER all_of_key AS numeric(14, 2)) AS "dearest",
+                      CAST(sum("kept"."_mean_sum") OVER all_of_key AS numeric) AS "_mean_sum",
+                      CAST(sum("kept"."_mean_count") OVER all_of_key AS bigint) AS "_mean_count",
                       CAST("kept"."status" AS text) AS "status",
                       CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
                       CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
-                      CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
-                      max("kept"."_txid") OVER same_key AS _txid
+                      CAST(sum("kept"."_rows") OVER all_of_key AS bigint) AS "_rows",
+                      max("kept"."_txid") OVER all_of_key AS _txid
    FROM
      (SELECT *
       FROM
@@ -107,7 +107,11 @@ LEFT JOIN
              AND header.state = E'revenue'
              AND header.txid = "own"."_txid"
              AND header.attempt_id = "own"."_attempt_id"
-             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")
+             OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer"),
+                                       all_of_key AS (same_key
+                                                      ORDER BY "kept"."_status_by_1" DESC NULLS LAST,
+                                                               "kept"."_txid" DESC,
+                                                               "kept"."_status_tuple" DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
    ORDER BY "customer",
             "kept"."_status_by_1" DESC NULLS LAST,
             "kept"."_txid" DESC,
@@ -138,14 +142,14 @@ WITH differing AS MATERIALIZED
              true AS " is there"
       FROM
         (SELECT DISTINCT ON ("customer") "customer",
-                            CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
-                            CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
-                            CAST(sum("kept"."_mean_count") OVER same_key AS numeric) AS "_mean_count",
+                            CAST(max("kept"."dearest") OVER all_of_key AS numeric(14, 2)) AS "dearest",
+                            CAST(sum("kept"."_mean_sum") OVER all_of_key AS numeric) AS "_mean_sum",
+                            CAST(sum("kept"."_mean_count") OVER all_of_key AS numeric) AS "_mean_count",
                             CAST("kept"."status" AS text) AS "status",
                             CAST("kept"."_status_by_1" AS numeric(14, 2)) AS "_status_by_1",
                             CAST("kept"."_status_tuple" AS bigint) AS "_status_tuple",
-                            CAST(sum("kept"."_rows") OVER same_key AS numeric) AS "_rows",
-                            max("kept"."_txid") OVER same_key AS _txid
+                            CAST(sum("kept"."_rows") OVER all_of_key AS numeric) AS "_rows",
+                            max("kept"."_txid") OVER all_of_key AS _txid
          FROM
            (SELECT "customer",
                    "dearest",
@@ -174,7 +178,11 @@ WITH differing AS MATERIALIZED
                AND header.state = E'revenue'
                AND header.txid = staged._txid
                AND header.attempt_id = staged._attempt_id
-               WHERE _txid > %(txid)s) AS kept) AS kept WINDOW same_key AS (PARTITION BY "customer")
+               WHERE _txid > %(txid)s) AS kept) AS kept WINDOW same_key AS (PARTITION BY "customer"),
+                                                               all_of_key AS (same_key
+                                                                              ORDER BY "kept"."_status_by_1" DESC NULLS LAST,
+                                                                                       "kept"."_txid" DESC,
+                                                                                       "kept"."_status_tuple" DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
          ORDER BY "customer",
                   "kept"."_status_by_1" DESC NULLS LAST,
                   "kept"."_txid" DESC,

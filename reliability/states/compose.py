@@ -74,8 +74,8 @@ def fold_by_key(
 
     Without columns that take the first row of an order, the rows are grouped. Otherwise they are
     sorted, and the first row of each key has the columns of one order. All others are window
-    functions, which cost more. Both accept any type, NULL and arrays included, and hold one row of
-    a key in memory, not all.
+    functions, which cost more. Their window has the same order, so the rows are sorted once. Both
+    accept any type, NULL and arrays included, and hold one row of a key in memory, not all.
 
     :param key: the key's columns, as named in `source`
     :param staged: the table in `source` that has the rows
@@ -84,11 +84,12 @@ def fold_by_key(
     order = next((column.order for column in columns if column.order), "")
     folds = [_fold(column, staged, order) for column in columns]
     if also:
-        over = SQL(" OVER same_key" if order else "")
+        over = SQL(" OVER all_of_key" if order else "")
         folds.append(fill(also, staged=of(staged)) + over + SQL(" AS _txid"))
     shape = (
         "SELECT DISTINCT ON ({key}) {key}, {folds} FROM {source}"
-        " WINDOW same_key AS (PARTITION BY {key}) ORDER BY {key}, {order}"
+        " WINDOW same_key AS (PARTITION BY {key}), all_of_key AS (same_key ORDER BY {order}"
+        " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY {key}, {order}"
         if order
         else "SELECT {key}, {folds} FROM {source} GROUP BY {key}"
     )
@@ -106,7 +107,7 @@ def _fold(column: Column, staged: str, order: str) -> Composed:
     if column.order and column.order != order:
         folded = f"first_value({folded}) OVER (same_key ORDER BY {column.order})"
     elif order and not column.order:
-        folded += " OVER same_key"
+        folded += " OVER all_of_key"
     return fill(f"CAST({folded} AS {column.type}) AS ", staged=of(staged)) + Identifier(column.name)
 
 
