@@ -122,6 +122,7 @@ class Keys(Source):
         ]
 
 
+@pytest.mark.slow  # the eight batches of test_updated_rows, and test_source_tables, run each time
 def test_table_spout_keeps_the_contract(connection, spark):
     spout = TableSpout("public.sales", key="id", max_rows_per_batch=4)
     more = replace(spout, max_rows_per_batch=100)

@@ -100,6 +100,7 @@ class Accounts(Source):
         return [{"id": id_, "balance": balance} for id_, balance in self.database.fetchall()]
 
 
+@pytest.mark.slow  # the eight batches below run each time
 def test_it_keeps_the_contract(accounts, spark):
     spout = replace(SPOUT, columns=["id", "balance"])
     pairs = replace(spout, max_rows_per_batch=2)
