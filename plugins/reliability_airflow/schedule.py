@@ -54,7 +54,7 @@ _NO_BACKFILL = (
     "replays them."
 )
 #: letters of strftime
-_HOURS, _OFFSETS = set("HIMScXs"), set("zZs")
+_HOURS, _OFFSETS = set("HIMScX"), set("zZ")
 _INTERVALS = (
     "pass a cron expression or a preset such as @daily, a timedelta, assets, or one of Airflow's "
     "timetables; or None for runs that are triggered."

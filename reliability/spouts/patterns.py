@@ -25,6 +25,8 @@ ANY_FOLDERS = "**"
 _GLOB = re.compile(r"[*?[]")
 _COPYING = "._COPYING_"
 _PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
+#: The seconds since 1970 as strftime counts them: those of the wall time in the process's own zone.
+_EPOCH = re.compile(r"%[-_0^#\d]*[EO]?s")
 _CLASS = re.compile(r"\[[^\]/]+\]")
 # They differ in everything that strftime can format: a constant placeholder is the same for both.
 _ONE, _OTHER = (
@@ -89,6 +91,8 @@ def _why_invalid(pattern: str) -> str:
             is_constant = for_interval(place, _ONE) == for_interval(place, _OTHER)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             return f"{place}: {error}"
+        if _EPOCH.search(place.replace("%%", "")):
+            return f"{place}: %s depends on the time zone of the process that reads, not on yours"
         if is_constant:
             return f"{place} is the same for every interval"
     rest = _CLASS.sub("", _PLACE.sub("", pattern))

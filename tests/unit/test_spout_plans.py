@@ -733,6 +733,14 @@ def test_a_brace_that_is_no_placeholder_is_refused(pattern, said):
         FileSpout("{data_interval_start:%d}/*", ready_file=pattern)
 
 
+@pytest.mark.parametrize("directive", ["%s", "%-s", "%Y%%%s"])
+def test_seconds_since_1970_were_those_of_the_host_and_are_refused(directive):
+    """In Berlin, by a process in UTC, the run of one hour read the file of the next."""
+    with pytest.raises(InvalidDefinition, match="depends on the time zone of the process"):
+        FileSpout(f"{{data_interval_start:{directive}}}/*")
+    FileSpout("{data_interval_start:%Y%%s}/*")  # a percent sign and an s
+
+
 def test_a_brace_in_brackets_is_itself(tmp_path):
     parquet(tmp_path / "{a}" / "2026-01" / "{b}.parquet")
     month = Interval(START, START + 31 * DAY)
