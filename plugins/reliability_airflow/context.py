@@ -9,7 +9,7 @@ from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken, ReliabilityError, Terminal
-from reliability.core.periods import UTC
+from reliability.core.periods import UTC, ClockChange
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json
@@ -229,6 +229,7 @@ def named_interval(context: Mapping[str, Any], zone: str) -> Interval | None:
     """Return the interval that a run names; None if it names none.
 
     :param zone: the time zone of one that names none
+    :raises InvalidDefinition: it names several, or one that is not clear
     """
     if asked := _text_of(INTERVAL, context):
         return _parsed(asked, zone, context)
@@ -249,6 +250,12 @@ def named_interval(context: Mapping[str, Any], zone: str) -> Interval | None:
     key = getattr(context["dag_run"], "partition_key", None)
     try:
         by_key = Interval.parse(key or "", zone)
+    except ClockChange as error:
+        raise InvalidDefinition(
+            f"the partition key of run {context['dag_run'].run_id}: {error}",
+            remedy='give the timetable timezone="UTC" and key_format="%Y-%m-%dT%HZ". Instead of '
+            f"this run trigger one for each hour, with conf {_scoped(context, {INTERVAL: '…'})}.",
+        ) from error
     except ValueError:
         return None
     return by_key if by_key.start < by_key.end else None

@@ -2,11 +2,13 @@
 
 In another time zone its name follows: `2026-03-29 Europe/Berlin` is a day of 23 hours. An hour that
 occurs twice is written with its offset: `2026-10-25T02+02:00 Europe/Berlin` is the first one.
+Without an offset it is refused, and so is an hour that a clock change leaves out.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -18,6 +20,10 @@ _PERIOD = re.compile(
 _IN_ZONE = re.compile(r"(.*?)\s+([A-Za-z][\w+-]*(?:/[\w+-]+)*)\s*")
 _HOW = "write an interval as 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END"
 _PARTS = (4, 7, 10, 13)  # characters of a year, a month, a day, an hour
+
+
+class ClockChange(ValueError):
+    """A wall time occurs twice, or never."""
 
 
 def zone_called(name: str) -> tzinfo:
@@ -45,8 +51,9 @@ def format_period(start: datetime, end: datetime, zone: str = UTC) -> str:
     first, last = start.astimezone(within), end.astimezone(within)
     for length in _PARTS:
         text = first.isoformat()[:length] + (_offset(first) if length == _PARTS[-1] else "")
-        if _read(text, within) == (start, end):
-            return text + suffix
+        with suppress(ClockChange):  # such as an hour that lasts 90 minutes
+            if _read(text, within) == (start, end):
+                return text + suffix
     return f"{_format_moment(first)}/{_format_moment(last)}{suffix}"
 
 
@@ -90,8 +97,10 @@ def read_period(text: str, zone: str = UTC) -> tuple[datetime, datetime, str]:
 def _read(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
     """Read one period, in UTC; a moment with minutes lasts a minute, one with seconds no time.
 
-    Of a wall time that occurs twice this is the first one. Of one that a clock change leaves out it
-    is the moment of the change.
+    Of a day that begins twice this is the first time. If a clock change leaves its begin out, it
+    begins at the change.
+
+    :raises ClockChange: which hour or minute is meant is not clear
     """
     match = _PERIOD.fullmatch(text.strip())
     if match is None:
@@ -101,13 +110,19 @@ def _read(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
     try:
         if offset:
             zone = _zone_of_offset(offset)
-        start = datetime(
+        wall = datetime(
             int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0)
         ) + timedelta(seconds=float(second or 0))
-        end = _end_of(start, sum(part is not None for part in parts))
-        return _in_utc(start, zone), _in_utc(end, zone)
+        wall_end = _end_of(wall, sum(part is not None for part in parts))
+        start, end = _in_utc(wall, zone), _in_utc(wall_end, zone)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{_HOW}, not {text!r}: {error}") from error
+    if hour and (_offset(wall.replace(tzinfo=zone)) or end - start != wall_end - wall):
+        raise ClockChange(
+            f"{text!r} occurs twice or not at all, because the clocks change: "
+            "write its offset too, as in 2026-10-25T02+02:00"
+        )
+    return start, end
 
 
 def _zone_of_offset(offset: str) -> tzinfo:

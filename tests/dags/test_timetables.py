@@ -354,6 +354,13 @@ def test_a_run_whose_interval_is_not_clear_is_refused(read, run, why):
     assert why in str(raised.value)
 
 
+def test_a_partition_key_of_an_hour_that_occurs_twice_is_refused(read):
+    """Both runs read the first of the two hours."""
+    with pytest.raises(InvalidDefinition, match=r"occurs twice .*timezone=\"UTC\" and key_format="):
+        read(key="2026-10-25T02")
+    assert str(read(key="2026-10-25T01Z")) == "2026-10-25T02+01:00 Europe/Berlin"
+
+
 @pytest.mark.parametrize("own", [CLOCKS_CHANGE, Interval(SCHEDULED.start, BETWEEN)])
 def test_where_no_schedule_makes_runs_any_logical_date_is_free(read, own):
     """By REST, with `data_interval_start` and `data_interval_end`."""

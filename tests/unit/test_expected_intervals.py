@@ -87,6 +87,23 @@ def test_an_interval_of_another_zone_names_it_and_is_read_again(start, end, zone
     assert Interval.parse(str(interval).removesuffix(f" {zone}"), zone) == interval
 
 
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ("2026-10-25T02", BERLIN),
+        ("2026-10-25T02:30", BERLIN),
+        ("2026-10-25T01/2026-10-25T02", BERLIN),
+        ("2026-03-29T02", BERLIN),
+        ("2026-04-05T01", "Australia/Lord_Howe"),  # it lasts 90 minutes
+    ],
+)
+def test_an_hour_that_occurs_twice_was_read_as_both_and_is_refused(text, zone):
+    """Two runs with one key read the first hour, and nobody the second."""
+    with pytest.raises(ValueError, match="write its offset too, as in 2026-10-25T02"):
+        Interval.parse(text, zone)
+    assert Interval.parse("2026-10-25T02+01:00", BERLIN).start.hour == 1
+
+
 @pytest.mark.parametrize("text", ["2026-03-29 Europe/Paradise", "2026-03-29+02:00 Europe", "x UTC"])
 def test_a_zone_that_there_is_none_of_is_refused(text):
     with pytest.raises(ValueError, match=r"time zone|write an interval"):
