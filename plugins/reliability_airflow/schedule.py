@@ -15,6 +15,7 @@ from airflow.sdk.definitions.asset import BaseAsset
 from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC, zone_called
 from reliability.core.schedule import Schedule
+from reliability.spouts.patterns import is_timed, tells_hours, tells_offsets
 from reliability_airflow.releases import (
     CronDataIntervalTimetable,
     DeltaDataIntervalTimetable,
@@ -53,8 +54,6 @@ _NO_BACKFILL = (
     "Airflow makes no backfills of this schedule. A run whose parameter `replay` names txids "
     "replays them."
 )
-#: letters of strftime
-_HOURS, _OFFSETS = set("HIMScX"), set("zZ")
 _INTERVALS = (
     "pass a cron expression or a preset such as @daily, a timedelta, assets, or one of Airflow's "
     "timetables; or None for runs that are triggered."
@@ -140,13 +139,18 @@ def _zone_of(start_date: datetime | None) -> str:
 
 def zone_of_ticks(timetable: Any) -> str:
     """Return the time zone of a timetable's ticks; a period has the same in each."""
-    if not isinstance(timetable, CronDataIntervalTimetable):
-        return UTC
-    return _name_of(part_of(timetable, "timezone"))
+    zone = part_of(_triggers(timetable)[0], "timezone")
+    return UTC if zone is None else _name_of(zone)
+
+
+def _triggers(timetable: Any) -> Any:
+    """Return the timetables that trigger as one, with the same zone and interval; or this one."""
+    return part_of(timetable, "timetables") or [timetable]
 
 
 def _name_of(zone: Any) -> str:
-    return zone if isinstance(zone, str) else getattr(zone, "key", None) or zone.name
+    name = getattr(zone, "key", None) or getattr(zone, "name", None)  # zoneinfo, pendulum
+    return name or str(zone)
 
 
 # --- what a spout needs of a schedule ------------------------------------------------------------
@@ -160,7 +164,8 @@ def notices_of(topology: Topology, dag: DAG) -> list[str]:
     """
     timetable = dag.timetable
     if topology.spout.timed:
-        return [*_zone_notices(topology, timetable, dag), *_timed_notices(topology, timetable)]
+        notices = _timed_notices(topology, timetable)
+        return [*_zone_notices(topology, timetable, dag), *notices]
     return [_NO_BACKFILL] if _kind_of(timetable) in _NOT_PERIODIC else []
 
 
@@ -197,16 +202,22 @@ def _timed_notices(topology: Topology, timetable: Any) -> list[str]:
 
 def _length(timetable: Any) -> Any:
     """Return the length of the data intervals of a timetable that triggers; falsy if it is 0."""
-    several = part_of(timetable, "timetables")
-    return part_of(several[0] if several else timetable, "interval")
+    return part_of(_triggers(timetable)[0], "interval")
 
 
 def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
     spout = topology.spout
     if _kind_of(timetable) == "AssetOrTimeSchedule":
         return _zone_notices(topology, timetable.timetable, dag)
-    is_period = isinstance(timetable, DeltaDataIntervalTimetable)
+    is_period = part_of(timetable, "delta") is not None
     zone = _name_of(dag.timezone) if is_period else zone_of_ticks(timetable)
+    if _kind_of(timetable) in _TRIGGERS and not is_period and _jumps(timetable, zone):
+        raise InvalidDefinition(
+            f"topology {topology.name}: each run reads a fixed time before its tick, and where the "
+            f"clocks of {zone} change, ticks are an hour nearer or farther: intervals would "
+            "overlap, or leave an hour out",
+            remedy=f'use CronDataIntervalTimetable(…, timezone="{zone}"), or timezone="UTC".',
+        )
     if not spout.time_zone and not _is_utc(zone):
         raise InvalidDefinition(
             f"topology {topology.name}: its schedule is in {zone}, and its spout does not say in "
@@ -216,14 +227,14 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
         )
     if not spout.time_zone or not _changes_clocks(spout.time_zone):
         return []
-    letters = set(re.findall(r"%-?(.)", getattr(spout, "pattern", "")))
-    if is_period and letters and not letters & _HOURS:
+    pattern = getattr(spout, "pattern", "")
+    if is_period and is_timed(pattern) and not tells_hours(pattern):
         raise InvalidDefinition(
             f"topology {topology.name}: its days are those of {spout.time_zone}, where some have "
             "23 or 25 hours, and its schedule is a period",
             remedy='use a cron expression, such as "0 0 * * *", or time_zone="UTC".',
         )
-    if letters & _HOURS and not letters & _OFFSETS:
+    if tells_hours(pattern) and not tells_offsets(pattern):
         return [
             f"When the clocks of {spout.time_zone} go back, hours that occur twice have one name: "
             "the later run reads what the earlier one has left. %z tells them apart."
@@ -238,8 +249,19 @@ def _is_utc(zone: str) -> bool:
         return False
 
 
+def _jumps(timetable: Any, zone: str) -> bool:
+    """Say whether ticks follow the clocks where these change; those of every hour do not."""
+    from croniter import croniter
+
+    crons = (croniter(part_of(each, "expression")) for each in _triggers(timetable))
+    return _changes_clocks(zone) and any(cron.expanded[1] != ["*"] for cron in crons)
+
+
 def _changes_clocks(zone: str) -> bool:
-    within = zone_called(zone)
+    try:
+        within = zone_called(zone)
+    except ValueError:  # an offset
+        return False
     year = datetime.now(timezone.utc).year
     return len({datetime(year, m, 1, tzinfo=within).utcoffset() for m in range(1, 13)}) > 1
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 
 from reliability.core.errors import InvalidDefinition
@@ -36,6 +36,7 @@ _ONE, _OTHER = (
         datetime(2012, 11, 22, 20, 30, 40, 50, tzinfo=timezone.utc),
     )
 )
+_NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def is_timed(pattern: str) -> bool:
@@ -54,11 +55,34 @@ def for_interval(pattern: str, interval: Interval | None, zone: str = UTC) -> st
     if interval is None:
         return pattern
     within = zone_called(zone)
-    ends = {
-        "data_interval_start": interval.start.astimezone(within),
-        "data_interval_end": interval.end.astimezone(within),
-    }
+    return _filled(pattern, interval.start.astimezone(within), interval.end.astimezone(within))
+
+
+def _filled(pattern: str, start: datetime, end: datetime) -> str:
+    ends = {"data_interval_start": start, "data_interval_end": end}
     return _PLACE.sub(lambda place: place[0].format(**ends), pattern)
+
+
+def tells_hours(pattern: str) -> bool:
+    """Say whether a pattern names the hours of a day.
+
+    >>> tells_hours("{data_interval_start.hour}"), tells_hours("{data_interval_start:%d-%M}")
+    (True, False)
+    """
+    return _tells(pattern, _NOON, _NOON + timedelta(hours=1))
+
+
+def tells_offsets(pattern: str) -> bool:
+    """Say whether a pattern tells apart the two hours that have the same wall time.
+
+    >>> tells_offsets("{data_interval_start:%H%z}"), tells_offsets("{data_interval_start:%H}")
+    (True, False)
+    """
+    return _tells(pattern, _NOON, _NOON.replace(tzinfo=timezone(timedelta(hours=1))))
+
+
+def _tells(pattern: str, one: datetime, other: datetime) -> bool:
+    return _filled(pattern, one, one) != _filled(pattern, other, other)
 
 
 def match_any_interval(pattern: str) -> str:

@@ -183,6 +183,22 @@ def test_continuous_runs_follow_each_other(dag_of):
         ("d/{data_interval_start:%Y-%m-%dT%H}/*", BERLIN, "@hourly", True, ["occur twice"]),
         ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, "@hourly", True, []),
         ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, timedelta(hours=1), True, []),
+        (
+            "d/{data_interval_start:%Y-%m-%d}T{data_interval_start.hour}/*",
+            BERLIN,
+            "@hourly",
+            True,
+            ["occur twice"],
+        ),
+        # days, by attributes, and with minutes
+        (
+            "d/{data_interval_start.month}-{data_interval_start.day}/*",
+            BERLIN,
+            DAY,
+            True,
+            "is a period",
+        ),
+        ("d/{data_interval_start:%d}-{data_interval_end:%M}/*", BERLIN, DAY, True, "is a period"),
     ],
 )
 def test_the_time_zone_of_dates_is_said_if_it_matters(
@@ -196,6 +212,34 @@ def test_the_time_zone_of_dates_is_said_if_it_matters(
     said = dag_of(topology(pattern, zone), schedule, start).doc_md.partition("is replaced.")[2]
     assert all(part in said for part in expected)
     assert bool(said) is bool(expected)
+
+
+def _triggers(cron: str, **arguments: Any) -> list[Any]:
+    import airflow.sdk as sdk
+
+    kinds = (sdk.CronTriggerTimetable, sdk.MultipleCronTriggerTimetable)
+    return [kind(cron, timezone=BERLIN, **arguments) for kind in kinds]
+
+
+def test_runs_that_trigger_in_a_zone_read_the_day_before_the_one_that_was_meant(dag_of):
+    """Their zone was not seen. With one on the spout, none read 29 March, and two the 28th."""
+    import airflow.sdk as sdk
+
+    for timetable in _triggers("@daily", interval=DAY):
+        for zone in ("", BERLIN, "UTC"):
+            with pytest.raises(InvalidDefinition, match=r"overlap, or leave .* CronDataInterval"):
+                dag_of(topology(DAILY, zone), timetable)
+    key = sdk.CronPartitionTimetable("@daily", key_format="%Y-%m-%d", timezone=BERLIN)
+    for timetable in (key, *_triggers("0 * * * *", interval=timedelta(hours=1))):
+        with pytest.raises(InvalidDefinition, match="its spout does not say in which time zone"):
+            dag_of(topology(DAILY), timetable)
+        dag_of(topology(DAILY, BERLIN), timetable)
+    with pytest.raises(InvalidDefinition, match="its schedule is a period"):
+        dag_of(topology(DAILY, BERLIN), sdk.DeltaTriggerTimetable(DAY, interval=DAY))
+    for timetable in _triggers("@daily"):  # without intervals, whatever the zone
+        with pytest.raises(InvalidDefinition, match="have none"):
+            dag_of(topology(DAILY), timetable)
+        dag_of(topology(), timetable)
 
 
 def test_a_start_date_without_a_zone_is_in_airflows_default_one(airflow_home, monkeypatch):
