@@ -54,13 +54,12 @@ def _parsed(block: bytes, width: int, skipped: int) -> pa.Table:
     from pyarrow import csv
 
     names = [str(place) for place in range(width)]
-    if block.startswith(_MARK):
-        raise NotRegular("Arrow takes this character for a byte order mark")
+    marked = _MARK + block  # Arrow skips one, or else a text's first character
     return csv.read_csv(
-        pa.BufferReader(block),
+        pa.BufferReader(marked),
         csv.ReadOptions(
             use_threads=False,
-            block_size=len(block) + 1,
+            block_size=len(marked) + 1,
             column_names=names,
             skip_rows_after_names=skipped,
         ),

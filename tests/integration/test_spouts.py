@@ -38,6 +38,7 @@ from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems, Verdict
 from reliability.deployment.address import DatabaseAddress
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
+from reliability.spark.stage import read_postgres
 from reliability.spark.stage.read_postgres import ReadTask
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.memory import MemorySlice
@@ -446,6 +447,14 @@ def test_what_spark_does_not_have_is_told_with_its_column(dsn, value, type_):
     assert text["at"].strip("'") in value
     said = f"column at: {text['at']} is no {type_}, as which it is read"
     assert raised.value.what.startswith(said)
+
+
+def test_a_byte_order_mark_is_a_character_of_the_first_text(dsn, monkeypatch):
+    """The first text of a task or chunk lost it; what was nothing else became NULL."""
+    monkeypatch.setattr(read_postgres, "CHUNK_BYTES", 1)  # a chunk for each row
+    texts = ["\ufeffann", "\ufeff", "\ufeff\ufeff", '\ufeff"', "ann"]
+    query = "SELECT * FROM (VALUES {}) AS t (name)".format(", ".join(f"('{t}')" for t in texts))
+    assert [row["name"] for row in read_by_task(dsn, [query], name="string")] == texts
 
 
 def test_a_long_row_is_read_whole(dsn):

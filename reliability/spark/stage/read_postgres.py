@@ -6,6 +6,7 @@ afterwards, so the database never waits for Spark.
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import tempfile
@@ -120,12 +121,13 @@ def _to_arrow(chunk: bytes, columns: tuple[tuple[str, str], ...]) -> list[pa.Rec
     from pyarrow import csv
 
     types = _arrow_types(columns)
+    marked = codecs.BOM_UTF8 + chunk  # Arrow skips one, or else a text's first character
     # pyarrow's own conversion of text to decimals overflows silently.
     parsed = {n: pa.string() if pa.types.is_decimal(type_) else type_ for n, type_ in types.items()}
     try:
         table = csv.read_csv(
-            io.BytesIO(chunk),
-            csv.ReadOptions(column_names=list(types), block_size=len(chunk) + 1, use_threads=False),
+            io.BytesIO(marked),
+            csv.ReadOptions(column_names=[*types], block_size=len(marked) + 1, use_threads=False),
             # A row of one column that is NULL is an empty line.
             csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             csv.ConvertOptions(
