@@ -18,6 +18,7 @@ from reliability.core.names import check_database
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout
 from reliability.deployment.lazy import F, np, pa
 from reliability.spark.frames.accounting_columns import with_tuple_ids
+from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR, check_value
 from reliability.spouts.data_file import columns_in
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
@@ -27,6 +28,7 @@ from reliability.spouts.tuple_ids import fold_rows, tuple_ids
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 READ_UNCOMMITTED = "read_uncommitted"
 NOW, INTERVAL = "now", "interval"
@@ -250,7 +252,7 @@ class KafkaSpout(Spout):
                 isolation=self.isolation,
                 properties=spark.sparkContext.broadcast(properties_of(self.cluster)),
                 pieces=tuple(pieces),
-                columns=tuple(empty.columns[:-2]),
+                schema=empty.schema,
                 decode=self.decode,
                 is_dense=self.counted == OFFSETS,
                 types=empty.toArrow().schema,
@@ -284,7 +286,7 @@ class _ReadTask:
     isolation: str
     properties: Broadcast[dict[str, str]]
     pieces: tuple[tuple[int, int, int, int], ...]
-    columns: tuple[str, ...]
+    schema: StructType
     decode: Callable[[bytes], dict[str, Any]] | None
     is_dense: bool
     types: pa.Schema
@@ -304,8 +306,7 @@ class _ReadTask:
             rows = [(*self._row(message), ordinal, message.offset()) for message in messages]
             columns = zip(*rows, strict=True)
             arrays = [
-                pa.array(values, type_)
-                for values, type_ in zip(columns, self.types.types, strict=True)
+                self._array(number, values, messages) for number, values in enumerate(columns)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.types)
         if self.is_dense and found != end - first:
@@ -316,6 +317,25 @@ class _ReadTask:
                 "name, or skip the txid.",
             )
 
+    def _array(self, number: int, values: Sequence[Any], messages: Sequence[Any]) -> pa.Array:
+        """Convert a column; raise SchemaMismatch if one would change or is no such value."""
+        column = self.schema[number]
+        try:
+            for value in values if self.decode else ():
+                check_value(column.name, value, column.dataType)
+            return pa.array(values, self.types.field(number).type)
+        except Exception as error:  # Python's or Arrow's own, without the place
+            if len(values) > 1:
+                for value, message in zip(values, messages, strict=True):
+                    self._array(number, [value], [message])
+                raise
+            raise SchemaMismatch(
+                f"column {column.name}: {repr(values[0])[:MAX_CHARACTERS_IN_ERROR]} is not a valid "
+                f"{column.dataType.simpleString()}, at {_where(messages[0])}",
+                remedy="let decode return a value of the column's type, or what marks the message "
+                "as malformed; or correct the column in the spout's schema.",
+            ) from error
+
     def _row(self, message: Any) -> tuple[Any, ...]:
         if self.decode is None:
             headers = [{"key": key, "value": value} for key, value in message.headers() or ()]
@@ -324,11 +344,10 @@ class _ReadTask:
             return (message.key(), message.value(), *place, headers)
         try:
             values = self.decode(message.value())
-            return tuple(values.get(name) for name in self.columns)
+            return tuple(values.get(name) for name in self.schema.names[:-2])
         except Exception as error:  # a user's function may raise anything
             raise SchemaMismatch(
-                f"decode fails at offset {message.offset()} of partition {message.partition()} of "
-                f"topic {self.topic}: {type(error).__name__}: {error}",
+                f"decode fails at {_where(message)}: {type(error).__name__}: {error}",
                 remedy="mend the function, or let it return what marks the message as malformed.",
             ) from error
 
@@ -348,6 +367,11 @@ def _check_is_same(reader: KafkaReader, item: KafkaRange, low: int, high: int) -
             f"the first message of {item.identity} was written at another time: the topic was made "
             "anew, or compacted"
         )
+
+
+def _where(message: Any) -> str:
+    place = f"offset {message.offset()} of partition {message.partition()}"
+    return f"{place} of topic {message.topic()}"
 
 
 def _place(item: KafkaRange) -> tuple[str, int, int, int]:

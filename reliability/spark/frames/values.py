@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
@@ -201,13 +202,17 @@ def _message(text: Column, type_: DataType, place: str, shown: bool) -> Column:
 
 
 def check_value(place: str, value: object, type_: DataType) -> None:
-    """Raise SchemaMismatch if pyspark would silently change a Python value.
+    """Raise SchemaMismatch if pyspark or Arrow would silently change a Python value.
 
-    pyspark itself refuses a value of a wrong type.
+    They themselves refuse any other value of a wrong type.
     """
-    if isinstance(type_, T.ArrayType) and isinstance(value, list):
-        for element in value:
-            check_value(f"{place}[]", element, type_.elementType)
+    match type_, value:
+        case T.ArrayType(), list() | tuple():
+            for element in value:
+                check_value(f"{place}[]", element, type_.elementType)
+        case T.StructType(), dict():
+            for field in type_:
+                check_value(f"{place}.{field.name}", value.get(field.name), field.dataType)
     if _would_change(value, type_):
         raise SchemaMismatch(
             f"column {place}: {value!r} is not a valid {type_.simpleString()}",
@@ -216,17 +221,24 @@ def check_value(place: str, value: object, type_: DataType) -> None:
 
 
 def _would_change(value: object, type_: DataType) -> bool:
-    match value:
-        case Decimal() if isinstance(type_, T.DecimalType) and value.is_finite():
+    match type_, value:
+        case T.IntegralType(), Real() | Decimal():
+            return bool(value // 1 != value)
+        case ((T.DateType() | T.TimestampType() | T.TimestampNTZType()), Real() | Decimal()):
+            return True  # Arrow takes a number for a time since 1970
+        case T.FractionalType(), bool():
+            return True
+        case T.DecimalType(), Decimal() if value.is_finite():
             digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
             return value != 0 and len(digits) - value.adjusted() - 1 > type_.scale
-        case float() if isinstance(type_, T.FloatType):
+        case T.FloatType(), float():
             return MAX_FLOAT < abs(value) < float("inf")
-        case datetime():
-            is_cut = isinstance(type_, T.TimestampNTZType) and value.tzinfo is not None
-            return is_cut or isinstance(type_, T.DateType)
-        case bytes() | bytearray():
-            return isinstance(type_, T.StringType)
+        case T.DateType(), datetime():
+            return True
+        case T.TimestampNTZType(), datetime():
+            return value.tzinfo is not None
+        case T.StringType(), bytes() | bytearray():
+            return True
     return False
 
 
