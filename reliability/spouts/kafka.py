@@ -125,7 +125,8 @@ class KafkaSpout(Spout):
             offsets = reader.offsets(self.topic)
             last = allocated.last(KafkaRange)
             if last and last.topic == self.topic:
-                _check_is_same(reader, last, *offsets.get(last.partition, (0, 0)))
+                bounds = offsets.get(last.partition, (0, 0))
+                _check_is_same(reader, last, *bounds, may_lack_first=self.counted == READ)
             ends = {number: end for number, (_, end) in offsets.items()}
             if interval is not None and self.timed:
                 ms = int(interval.end.timestamp() * 1000)
@@ -352,17 +353,25 @@ class _ReadTask:
             ) from error
 
 
-def _check_is_same(reader: KafkaReader, item: KafkaRange, low: int, high: int) -> None:
+def _check_is_same(
+    reader: KafkaReader, item: KafkaRange, low: int, high: int, *, may_lack_first: bool = False
+) -> None:
     """Raise SourceChanged if the partition has other messages than those of a range.
 
     What retention has removed from it cannot be compared.
+
+    :param may_lack_first: nor can what compaction has removed; a new topic has its first offset
     """
     if high < item.end:
         raise SourceChanged(
             f"partition {item.partition} of topic {item.topic} ends at offset {high}, before the "
             f"end of {item.identity}: the topic was made anew, or has lost messages"
         )
-    if low <= item.begin < item.end and reader.first_time(*_place(item)) != item.first_ms:
+    if not low <= item.begin < item.end:
+        return
+    asked = replace(item, end=item.begin + 1) if may_lack_first else item
+    found = reader.first_time(*_place(asked))
+    if found != item.first_ms and not (may_lack_first and found == -1):
         raise SourceChanged(
             f"the first message of {item.identity} was written at another time: the topic was made "
             "anew, or compacted"

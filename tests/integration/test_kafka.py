@@ -273,6 +273,34 @@ def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
     assert item.rows == 3  # a person who says so takes what is there
 
 
+def test_compaction_of_what_a_txid_has_stops_no_emission(kafka, monkeypatch):
+    """The first message of the last range was gone, so the topic was said to be another one."""
+    spout, txids = KafkaSpout(kafka.name, **NUMBERS, counted="read"), Txids()
+    for ms, value in enumerate("123"):
+        kafka.send(0, value, timestamp=START + ms)
+    assert record(spout, txids) == [3]
+    kafka.send(0, "4", "5")
+    messages, removed = KafkaReader.messages, {0}
+
+    def compacted(*args):
+        for some in messages(*args):
+            yield from filter(None, [[each for each in some if each.offset() not in removed]])
+
+    monkeypatch.setattr(KafkaReader, "messages", compacted)
+    assert [(each.first, each.end) for each in spout.plan(None, txids)] == [(3, 5)]
+    told = "made anew, or compacted"
+    with pytest.raises(SourceChanged, match=told):  # an attempt would lack a row
+        spout.verify(txids.batches[1])
+    with pytest.raises(SourceChanged, match=told):
+        replace(spout, counted="offsets").plan(None, txids)
+    removed.clear()
+    [item] = txids.batches[1].items
+    another = replace(item, first_ms=START - 1)  # of a topic that was made anew
+    txids.refreeze(1, replace(txids.batches[1], items=(another,)))
+    with pytest.raises(SourceChanged, match=told):
+        spout.plan(None, txids)
+
+
 def test_a_partition_that_is_added_is_read_from_its_beginning(kafka):
     txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
     kafka.send(0, "1")
