@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -123,7 +123,10 @@ class DeltaLog(TableLog):
                 case {"add": {"dataChange": True} as add}:
                     commit.added.append(self._file(add, after))
                 case {"remove": {"dataChange": True} as remove}:
-                    commit.removed.append(self._file(remove, before))
+                    file = self._file(remove, before)
+                    if before != after:
+                        file = replace(file, next_schema=after.schema, next_stored=after.stored)
+                    commit.removed.append(file)
                 case {"cdc": cdc}:
                     commit.feed.append(self._file(cdc, after))
         return commit

@@ -32,6 +32,8 @@ class LogFile(SourceItem):
     :param is_snapshot: the entry stands for the whole table, as it was at the first emission
     :param is_lost: the file was gone when its txid was refrozen, and nothing of it is read
     :param sequence: as a LoggedFile has it
+    :param next_schema: likewise
+    :param next_stored: likewise
     """
 
     path: str
@@ -48,6 +50,8 @@ class LogFile(SourceItem):
     is_snapshot: bool = False
     is_lost: bool = False
     sequence: int = 0
+    next_schema: str = ""
+    next_stored: str = ""
 
     @property
     def identity(self) -> str:
@@ -60,8 +64,8 @@ class LogFile(SourceItem):
             table_id=self.table_id,
             version=self.version,
             is_whole=not self.behind,
-            schema=self.schema,
-            stored=self.stored,
+            schema=self.next_schema or self.schema,
+            stored=self.next_stored if self.next_schema else self.stored,
             sequence=self.sequence,
         )
 

@@ -196,6 +196,8 @@ class LogSpout(Spout):
                 is_named=self.changes == FEED,
                 is_snapshot=is_snapshot,
                 sequence=each.sequence,
+                next_schema=each.next_schema,
+                next_stored=each.next_stored,
             )
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:

@@ -18,6 +18,8 @@ class LoggedFile:
     :param partition: values as text, as a DataFile has them
     :param has_masked_rows: some of its rows are gone by what another file says
     :param sequence: counts the versions, where they are not numbered themselves
+    :param next_schema: the columns behind the version, if it has changed them; else empty
+    :param next_stored: of these, as a DataFile has them
     """
 
     path: str
@@ -28,6 +30,8 @@ class LoggedFile:
     partition: Mapping[str, str | None] = field(default_factory=dict)
     has_masked_rows: bool = False
     sequence: int = 0
+    next_schema: str = ""
+    next_stored: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Position:
     """How far txids have got.
 
     :param is_whole: they have all files of the version, not only some
-    :param schema: the columns then
+    :param schema: the columns behind the version
     """
 
     table_id: str

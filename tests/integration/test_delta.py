@@ -31,9 +31,10 @@ from reliability.core.errors import (
     SourceRewritten,
     SourceUnreadable,
 )
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import BatchMeta, NoItems, only
 from reliability.deployment.lazy import pa, pq
 from reliability.spouts.delta_log import read_metadata
+from reliability.spouts.log_item import DeltaFile
 from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
@@ -206,6 +207,22 @@ def test_change_data_adds_up_to_the_table(tmp_path, spark, has_feed):
     kinds = {change for *_, change, _ in changes}
     assert kinds == {"insert", "delete", *(("update_preimage", "update_postimage") * has_feed)}
     assert {version for *_, version in changes} == {0, 1, 2, 3, 4, 5}  # 6 deletes nothing
+
+
+def test_columns_that_come_with_an_emptied_table_are_read_from_later_files(tmp_path):
+    """Such a version only removes files, which have the old columns; the log goes on with new."""
+    path, txids = tmp_path / "orders", Txids()
+    spout = DeltaSpout(str(path), changes="feed")
+    append(path, (1, "Mon", 5), partition_by=None)
+    record(spout, txids)
+    empty = table_of([]).append_column("note", pa.array([], pa.string()))
+    write_deltalake(str(path), empty, mode="overwrite", schema_mode="overwrite")
+    record(spout, txids)
+    more = table_of([(5, "Tue", 3)]).append_column("note", pa.array(["new"]))
+    write_deltalake(str(path), more, mode="append")
+    record(spout, txids)
+    files = [each for meta in txids.batches.values() for each in only(DeltaFile, meta.items)]
+    assert ["note" in each.schema for each in files] == [False, False, True]
 
 
 def test_a_file_that_comes_back_is_read_again_by_the_feed_alone(orders):
