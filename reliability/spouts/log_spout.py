@@ -150,7 +150,8 @@ class LogSpout(Spout):
 
         :raises SourceRewritten: the version changes rows in a way that the spout does not read
         """
-        if not commit.removed and not commit.feed and not commit.masks:
+        has_feed = bool(commit.feed) and self.changes == FEED  # else what is added says it all
+        if not commit.removed and not commit.masks and not has_feed:
             return [(INSERT, each) for each in commit.added]
         changes = f"version {commit.version} of {log.where} ({commit.operation}) "
         if self.changes == IGNORE:
@@ -164,7 +165,7 @@ class LogSpout(Spout):
                 f"{changes}removes or rewrites {len(commit.removed) + commit.masks} files, whose "
                 "rows may have counted"
             )
-        if commit.feed:
+        if has_feed:
             return [(FEED, each) for each in commit.feed]
         if commit.masks:
             raise _masked(f"{changes}deletes rows without rewriting their files")

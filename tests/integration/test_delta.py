@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -207,6 +207,20 @@ def test_change_data_adds_up_to_the_table(tmp_path, spark, has_feed):
     kinds = {change for *_, change, _ in changes}
     assert kinds == {"insert", "delete", *(("update_preimage", "update_postimage") * has_feed)}
     assert {version for *_, version in changes} == {0, 1, 2, 3, 4, 5}  # 6 deletes nothing
+
+
+@pytest.mark.parametrize("changes", ["refuse", "ignore", "feed"])
+def test_a_merge_that_only_inserts_is_read_though_it_writes_change_data(tmp_path, changes):
+    path, txids = tmp_path / "orders", Txids()
+    spout = DeltaSpout(str(path), changes=changes)
+    append(path, (1, "Mon", 5), partition_by=None, configuration=FEED)
+    record(spout, txids)
+    merge = DeltaTable(str(path)).merge(
+        table_of([(2, "Tue", 7)]), "s.customer = t.customer", "s", "t"
+    )
+    merge.when_not_matched_insert_all().execute()
+    assert {"add", "cdc"} <= {*chain.from_iterable(actions_of(path, 1))}
+    assert record(spout, txids) == [1]
 
 
 def test_columns_that_come_with_an_emptied_table_are_read_from_later_files(tmp_path):
