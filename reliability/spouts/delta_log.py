@@ -135,7 +135,7 @@ class DeltaLog(TableLog):
         filesystem, inner = open_filesystem(f"{self.path}/_delta_log/{version:020}.json")
         try:
             with filesystem.open_input_stream(inner) as file:
-                lines = file.read().decode().splitlines()
+                lines = file.read().decode().split("\n")  # values may have other ends of lines
         except FileNotFoundError:
             raise SourceChanged(
                 f"the log of {self._place} has no version {version} any more, and it is not known "

@@ -360,6 +360,14 @@ def test_a_pattern_over_its_files_names_the_spout_to_use(orders):
         FileSpout(f"{orders}/*/*.parquet").plan(None, NoItems())
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"], ids=ascii)
+def test_values_with_ends_of_lines_that_json_does_not_know_are_read(orders, end):
+    """They stand in the log as they are, in statistics and in the values of partitions."""
+    append(orders, (5, f"one{end}two", 3))
+    [item] = plan_of(DeltaSpout(str(orders), since=2))
+    assert item.values == {"day": f"one{end}two"}
+
+
 def test_statistics_that_are_missing_or_wrong_count_nothing_wrong(orders, pipeline, connection):
     """Without them the footers tell the rows; if they lie, the attempt fails."""
     path = log_of(orders, 1)
