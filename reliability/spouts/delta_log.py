@@ -232,7 +232,8 @@ def _changed_in(actions: Sequence[Action]) -> Metadata | None:
 def read_metadata(action: Mapping[str, Any]) -> Metadata:
     """Read the columns of a table.
 
-    :raises SchemaMismatch: Spark has no such column, or finds it in files by its number only
+    :raises SchemaMismatch: Spark has no such column, finds it in files by its number only, or the
+        log does not tell its values
     """
     fields = json.loads(action["schemaString"])["fields"]
     mode = (action.get("configuration") or {}).get(_MODE, "none")
@@ -246,6 +247,11 @@ def read_metadata(action: Mapping[str, Any]) -> Metadata:
         raise SchemaMismatch(
             "the table maps its columns and has partitions, which deltalake does not read",
             remedy=f"write it anew without {_MODE}, and read that.",
+        )
+    if binary := [f["name"] for f in fields if f["name"] in partition and f["type"] == "binary"]:
+        raise SchemaMismatch(
+            f"the partition column {binary[0]} is binary, whose values the log has in no one way",
+            remedy="write it as a string, or keep it out of the partition.",
         )
     inside = [each for each in fields if each["name"] not in partition]
     return Metadata(
