@@ -18,7 +18,8 @@ _TYPES = dict(zip(_SAME.split(), _SAME.split(), strict=True)) | {
     "real": "float",
     "timestamp_ltz": "timestamp",
 }
-_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", re.S)
+_QUOTED = r"`((?:[^`]|``)+)`"
+_COLUMN = re.compile(rf"\s*(?:{_QUOTED}|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", re.S)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
 _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.I | re.S)
 _CLOSING = {"(": ")", "<": ">"}
@@ -40,15 +41,18 @@ def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:
 
     >>> read_ddl("id long, `a b` dec(4), tags array<struct<a: int, B long>>")
     (('id', 'bigint'), ('a b', 'decimal(4,0)'), ('tags', 'array<struct<a:int,B:bigint>>'))
+    >>> read_ddl("`it's ``1``` int")
+    (("it's `1`", 'int'),)
     >>> read_ddl("id bigint COMMENT 'x, y'") is None
     True
     """
-    if "'" in schema or '"' in schema or "``" in schema:
+    if re.search("['\"]", re.sub(_QUOTED, "", schema)):
         return None
     columns = [_COLUMN.fullmatch(part) for part in _split(schema)]
     if not all(columns):
         return None
-    return tuple((match[1] or match[2], _type(match[3])) for match in columns if match)
+    found = (match for match in columns if match)
+    return tuple(((m[1] or m[2]).replace("``", "`"), _type(m[3])) for m in found)
 
 
 def _split(schema: str) -> list[str]:

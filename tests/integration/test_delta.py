@@ -442,6 +442,16 @@ def test_columns_that_come_later_are_null_before(orders, spark):
     assert Counter(row[3] for row in found.elements()) == {None: 4, "new": 1}
 
 
+@pytest.mark.parametrize("name", ["it's", 'a"b', "a`b", "q``q", "a b,c:d"])
+def test_columns_with_quotes_in_their_names_are_read(tmp_path, name):
+    """Emission stopped with an AssertionError."""
+    write_deltalake(str(tmp_path), pa.table({name: [1], "b": ["x"]}))
+    [item] = plan_of(DeltaSpout(str(tmp_path)))
+    assert item.data_file(0).columns == ((name, "bigint"), ("b", "string"))
+    declared = DeltaSpout(str(tmp_path), schema=item.schema, drift="widen")
+    assert plan_of(declared) == [item]
+
+
 SCHEMA = "customer bigint, day string, price bigint"
 
 
