@@ -150,14 +150,16 @@ class DeltaLog(TableLog):
 
     def _file(self, action: Action, metadata: Metadata) -> LoggedFile:
         statistics = json.loads(action.get("stats") or "{}")
-        values = action.get("partitionValues") or {}
+        values = action.get("partitionValues")  # which one that removes a file may leave out
+        if values is None and not self._table.metadata().partition_columns:
+            values = {}
         return LoggedFile(
             path=self._identity(action["path"]),
-            size=action.get("size") or 0,
+            size=action.get("size"),
             rows=statistics.get("numRecords"),
             schema=metadata.schema,
             stored=metadata.stored,
-            partition={name: value or None for name, value in values.items()},
+            partition=values and {name: value or None for name, value in values.items()},
             has_masked_rows=action.get("deletionVector") is not None,
         )
 

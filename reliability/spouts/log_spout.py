@@ -183,10 +183,21 @@ class LogSpout(Spout):
         for number, (change, each) in enumerate(files):
             if each.has_masked_rows:
                 raise _masked(f"in version {version}, rows of {locate(each.path)} are deleted")
+            if each.partition is None:
+                raise SourceRewritten(
+                    f"version {version} of {log.where} removes {locate(each.path)} without the "
+                    "values of its partition",
+                    remedy="set since= to the version behind it, and let the writer say them: "
+                    "partitionValues, which older ones leave out.",
+                )
+            size, rows = each.size, each.rows
+            if size is None or rows is None:
+                found = read_file(each.path)
+                size, rows = found.size, found.rows if rows is None else rows
             yield self.file_type(
                 path=each.path,
-                size=each.size,
-                rows=read_file(each.path).rows if each.rows is None else each.rows,
+                size=size,
+                rows=rows,
                 table_id=log.table_id,
                 version=version,
                 behind=len(files) - 1 - number,

@@ -12,10 +12,11 @@ class LoggedFile:
     """A data file as a version has it.
 
     :param path: as a FileItem has it
-    :param rows: None if the log does not say
+    :param size: None if the log does not say
+    :param rows: likewise
     :param schema: the columns of the table then, as Spark's DDL
     :param stored: the file's own columns, as a DataFile has them
-    :param partition: values as text, as a DataFile has them
+    :param partition: values as text, as a DataFile has them; None if the log does not say
     :param has_masked_rows: some of its rows are gone by what another file says
     :param sequence: counts the versions, where they are not numbered themselves
     :param next_schema: the columns behind the version, if it has changed them; else empty
@@ -23,11 +24,11 @@ class LoggedFile:
     """
 
     path: str
-    size: int
+    size: int | None
     rows: int | None
     schema: str
     stored: str = ""
-    partition: Mapping[str, str | None] = field(default_factory=dict)
+    partition: Mapping[str, str | None] | None = field(default_factory=dict)
     has_masked_rows: bool = False
     sequence: int = 0
     next_schema: str = ""

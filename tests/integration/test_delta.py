@@ -239,6 +239,36 @@ def test_columns_that_come_with_an_emptied_table_are_read_from_later_files(tmp_p
     assert ["note" in each.schema for each in files] == [False, False, True]
 
 
+def test_a_removed_file_of_which_the_log_says_little_is_looked_at(tmp_path):
+    """Its size may be left out; 0 was taken for a file that clean-up took."""
+    path = tmp_path / "orders"
+    spout = DeltaSpout(str(path), changes="feed", since=1)
+    append(path, (1, "Mon", 5), (2, "Mon", 7), partition_by=None)
+    DeltaTable(str(path)).delete("price = 5")
+    forget(path, 1, "size", "partitionValues", "extendedFileMetadata", "stats")
+    [removed, _] = items = plan_of(spout)
+    assert (removed.change, removed.rows) == ("delete", 2)
+    spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
+
+
+def test_a_removed_file_without_the_values_of_its_partition_is_refused(orders):
+    """They would be NULL, and the deletes would cancel nothing."""
+    DeltaTable(str(orders)).delete("price = 5")
+    forget(orders, 2, "partitionValues")
+    with pytest.raises(SourceRewritten, match=r"removes .* without the values of its partition"):
+        plan_of(DeltaSpout(str(orders), changes="feed", since=2))
+    assert plan_of(DeltaSpout(str(orders), changes="ignore", since=2)) == []
+
+
+def forget(path: Path, version: int, *names: str) -> None:
+    """Let a version say less of the files that it removes."""
+    lines = actions_of(path, version)
+    for line in lines:
+        for name in names:
+            line.get("remove", {}).pop(name, None)
+    log_of(path, version).write_text("\n".join(map(json.dumps, lines)))
+
+
 def test_a_file_that_comes_back_is_read_again_by_the_feed_alone(orders):
     feed, plain = DeltaSpout(str(orders), changes="feed"), DeltaSpout(str(orders), changes="ignore")
     with_feed, without = Txids(), Txids()
