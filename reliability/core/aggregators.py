@@ -176,6 +176,25 @@ class _ByOrder(CombinerAggregator):
     def reads(self) -> set[str]:
         return {self.column, *self.by}
 
+    def has_in(self, other: CombinerAggregator, column: str) -> bool:
+        """Say whether another value shows a column of `by` as the winning row of this one has it.
+
+        One of the same order does. So does the extreme of a column that is the whole order.
+
+        >>> last, by = Latest("price", by={"at": "date"}), {"at": "date"}
+        >>> last.has_in(Latest("at", by), "at"), last.has_in(Max("at"), "at")
+        (True, True)
+        >>> last.has_in(First("at", by), "at"), last.has_in(Min("at"), "at")
+        (False, False)
+        """
+        if isinstance(other, _ByOrder):
+            is_alike = other.least == self.least and [*other.by.items()] == [*self.by.items()]
+        elif isinstance(other, _Extreme):
+            is_alike = isinstance(other, Min if self.least else Max) and [*self.by] == [column]
+        else:
+            return False
+        return is_alike and other.column == column
+
     def definition(self) -> dict[str, Any]:
         # jsonb does not keep the order of an object's members; here the order matters
         return {**super().definition(), "by": [[name, type_] for name, type_ in self.by.items()]}
@@ -323,3 +342,15 @@ def columns_of(values: Mapping[str, CombinerAggregator]) -> tuple[Column | Gener
     if upserts:
         columns += winning_row(upserts, of="", least=False)
     return tuple(columns)
+
+
+def ordered_value(
+    values: Mapping[str, CombinerAggregator], by: Column
+) -> tuple[str, First | Latest | Upsert]:
+    """Return the value whose order a hidden column keeps, and its name; of Upserts the first."""
+    return next(
+        (name, value)
+        for name, value in values.items()
+        if isinstance(value, First | Latest | Upsert)
+        and by.name in {column.name for column in value.columns(name)}
+    )

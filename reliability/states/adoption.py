@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import Append, First, Latest, Upsert
+from reliability.core.aggregators import ordered_value
 from reliability.core.column import Column
 from reliability.core.types import canonical, widens
 from reliability.states.compose import aliased, fill, names
@@ -22,7 +22,6 @@ from reliability.states.tables import BOOKKEEPING, SINGLE_ROW_KEY, StateTables, 
 
 #: the txid of adopted rows, and the attempt that no process has made
 ADOPTED = 0
-_OF_ONE_ROW = (Append, First, Latest, Upsert)
 #: what an adopted row has in the columns that no row of a table has
 _CONSTANTS = {
     "_txid": SQL("0"),
@@ -75,7 +74,13 @@ class AdoptedTable:
                 yield f"value {name} is a mean, and a table of means lacks their sums and counts"
         for column in self.tables.columns:
             if column.orders_by and self._holder(column) is None:
-                yield f"column {column.orders_by}, by which rows are ordered, is missing"
+                yield self._without_order(column)
+
+    def _without_order(self, column: Column) -> str:
+        values, by = self.tables.state.values, column.orders_by
+        name, _ = ordered_value(values, column)
+        why = f", and value {by} may be of another row" if by in values else ""
+        return f"column {by}, by which {name} is ordered, is missing{why}"
 
     def _types(self) -> Iterator[str]:
         have = {column["name"]: column for column in self.columns}
@@ -109,11 +114,16 @@ class AdoptedTable:
         return {name: types[name] for name in shown if name in types}
 
     def _holder(self, column: Column) -> str | None:
-        """Return the column of the table with the values by which rows are ordered."""
-        for name, value in self.tables.state.values.items():
-            if isinstance(value, _OF_ONE_ROW) and value.column == column.orders_by:
-                return name
-        return next((c["name"] for c in self.columns if c["name"] == column.orders_by), None)
+        """Return the column of the table with the values by which rows are ordered.
+
+        It is that of a value which shows the same row, or one that is no value of the state.
+        """
+        values, by = self.tables.state.values, column.orders_by
+        _, ordered = ordered_value(values, column)
+        holders = [name for name in values if ordered.has_in(values[name], by)]
+        if by not in values and by in {one["name"] for one in self.columns}:
+            holders.append(by)
+        return next(iter(holders), None)
 
     # --- its rows --------------------------------------------------------------------------------
 

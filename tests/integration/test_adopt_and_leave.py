@@ -77,6 +77,7 @@ def kinds(prefix="", **options):
                 "highest": Max("price", MONEY),
                 "opened": First("price", by=BY, type=MONEY),
                 "closed": Latest("price", by=BY, type=MONEY),
+                "first_day": Min("day", "date"),
                 "day": Max("day", "date"),
             },
         ),
@@ -95,7 +96,7 @@ def kinds(prefix="", **options):
 
 
 def batch(seed):
-    """Return rows whose keys are known; a day has one batch, so that it is that of First, too."""
+    """Return rows whose keys are known; a day has one batch."""
     return [
         {**row, "k": row["k"] or 0, "day": date(2026, 1, seed), "weight": float(n) / 4}
         for n, row in enumerate(made(seed))
@@ -225,6 +226,55 @@ def test_rows_are_copied_below_a_view(connection):
     assert shown(shop)["seen"] == [("a", 1), ("a", 1), (None, 2)]
 
 
+AT = {"at": "date"}
+CANDLE = {
+    "opened_at": First("at", by=AT, type="date"),
+    "opened": First("price", by=AT),
+    "closed_at": Latest("at", by=AT, type="date"),
+    "closed": Latest("price", by=AT),
+}
+
+
+def candles(connection, values):
+    """Return a topology that has adopted a candle: opened on day 2 at 10, closed on day 20 at 90.
+
+    The table also has a column `at`, of the row that was written last.
+    """
+    columns = "k bigint, opened_at date, opened bigint, closed_at date, closed bigint, at date"
+    do(connection, f"CREATE TABLE small ({columns})")
+    do(connection, "INSERT INTO small VALUES (1, '2026-01-02', 10, '2026-01-20', 90, '2026-01-09')")
+    shop = small(connection, values=values)
+    adopt(connection, shop.topology, "small", "small")
+    return shop
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_first_row_does_not_order_the_last_one(connection, order):
+    """H7: the last price had got the first day, and an older row overwrote it."""
+    shop = candles(connection, dict([*CANDLE.items()][::order]))
+    shop.commit([{"k": 1, "at": date(2026, 1, 10), "price": 50}])
+    values = ("opened_at", "opened", "closed_at", "closed")
+    assert rows(connection, f"SELECT {', '.join(values)} FROM small") == [
+        (date(2026, 1, 2), 10, date(2026, 1, 20), 90)
+    ]
+
+
+def test_a_column_of_the_tables_own_orders_what_no_value_shows(connection):
+    """H7: it is of the row that the other tool kept, whatever other values show."""
+    values = {"opened_at": CANDLE["opened_at"], "closed": CANDLE["closed"]}
+    shop = candles(connection, values)
+    for day, closed in ((8, 90), (10, 10)):
+        shop.commit([{"k": 1, "at": date(2026, 1, day), "price": day}])
+        assert rows(connection, "SELECT closed FROM small") == [(closed,)]
+
+
+def test_a_value_of_another_row_orders_nothing(connection):
+    """H7: the state's own `at` is the greatest; nothing in the table says when the first was."""
+    do(connection, "CREATE TABLE small (k bigint, opened bigint, at date)")
+    shop = small(connection, values={"opened": CANDLE["opened"], "at": Max("at", "date")})
+    refused(connection, shop, "at, by which opened is ordered, is missing, and value at may be of")
+
+
 # --- what does not fit ---------------------------------------------------------------------------
 
 FITS = "k bigint PRIMARY KEY, n bigint, total numeric(14,2)"
@@ -287,7 +337,7 @@ def test_what_has_no_parts_in_the_table_is_refused(connection):
     mean = small(connection, values={"mean": Avg("price")})
     refused(connection, mean, "value mean is a mean, and a table of means lacks")
     ordered = small(connection, values={"n": Latest("price", by=BY)})
-    refused(connection, ordered, "column day, by which rows are ordered, is missing")
+    refused(connection, ordered, "column day, by which n is ordered, is missing")
     viewed = small(connection, key={}, values={"n": Append("n")}, as_view=True)
     refused(connection, viewed, "read through a view")
     do(connection, "CREATE VIEW seen AS SELECT * FROM small")
@@ -467,9 +517,7 @@ def test_a_topology_leaves_ordinary_tables_which_can_be_adopted_again(connection
     assert what_there_is(connection)[1] == []
     again = Shop(connection, kinds=lambda _: kinds("old_"), name="old")
     for state in again.topology.states:
-        if state.name != "extremes":  # its first row's day is not in the table
-            adopt(connection, again.topology, state.name, f"old_{state.name}")
-    do(connection, "DROP TABLE old_extremes")
+        adopt(connection, again.topology, state.name, f"old_{state.name}")
     again.commit(batch(4))
     assert is_exact(again)
     assert shown(again)["whole"][0][0] == floats["whole"][0][0] + len(batch(4))
