@@ -78,9 +78,12 @@ class AdoptedTable:
 
     def _without_order(self, column: Column) -> str:
         values, by = self.tables.state.values, column.orders_by
-        name, _ = ordered_value(values, column)
+        of = f"by which {ordered_value(values, column)[0]} is ordered,"
+        if holders := self._holders(column):
+            name, type_ = next(iter(holders.items()))
+            return f"column {name}, {of} is {type_} instead of {canonical(column.type)}"
         why = f", and value {by} may be of another row" if by in values else ""
-        return f"column {by}, by which {name} is ordered, is missing{why}"
+        return f"column {by}, {of} is missing{why}"
 
     def _types(self) -> Iterator[str]:
         have = {column["name"]: column for column in self.columns}
@@ -114,16 +117,21 @@ class AdoptedTable:
         return {name: types[name] for name in shown if name in types}
 
     def _holder(self, column: Column) -> str | None:
-        """Return the column of the table with the values by which rows are ordered.
+        """Return the column of the table that gives rows their order without rounding it."""
+        holders = self._holders(column).items()
+        return next((n for n, type_ in holders if widens(_without_limit(type_), column.type)), None)
 
-        It is that of a value which shows the same row, or one that is no value of the state.
+    def _holders(self, column: Column) -> dict[str, str]:
+        """Return the columns of the table with values by which rows are ordered, and their types.
+
+        They are those of values which show the same row, or one that is no value of the state.
         """
         values, by = self.tables.state.values, column.orders_by
         _, ordered = ordered_value(values, column)
-        holders = [name for name in values if ordered.has_in(values[name], by)]
-        if by not in values and by in {one["name"] for one in self.columns}:
-            holders.append(by)
-        return next(iter(holders), None)
+        have = {one["name"]: one["type"] for one in self.columns}
+        shown = [name for name in values if ordered.has_in(values[name], by)]
+        own = [] if by in values else [by]
+        return {name: have[name] for name in (*shown, *own) if name in have}
 
     # --- its rows --------------------------------------------------------------------------------
 

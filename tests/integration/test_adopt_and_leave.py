@@ -275,6 +275,35 @@ def test_a_value_of_another_row_orders_nothing(connection):
     refused(connection, shop, "at, by which opened is ordered, is missing, and value at may be of")
 
 
+@pytest.mark.parametrize(
+    ("type_", "by"),
+    [
+        ("numeric", "bigint"),
+        ("numeric(14,4)", "numeric(14,2)"),
+        ("timestamptz", "date"),
+        ("timestamp", "timestamptz"),
+        ("text", "date"),
+        ("jsonb", "bigint"),
+        ("bigint", "integer"),
+    ],
+)
+def test_an_order_that_would_be_rounded_is_refused(connection, type_, by):
+    """H7: 1.4 became 1, and an older row won. A text that is no date raised a raw error."""
+    do(connection, f"CREATE TABLE small (k bigint, price bigint, at {type_})")
+    shop = small(connection, values={"price": Latest("price", by={"at": by})})
+    refused(connection, shop, "column at, by which price is ordered, is .* instead of ")
+
+
+def test_an_order_of_a_narrower_type_is_widened(connection):
+    do(connection, "CREATE TABLE small (k bigint, price bigint, at integer)")
+    do(connection, "INSERT INTO small VALUES (1, 5, 4)")
+    shop = small(connection, values={"price": Latest("price", by={"at": "bigint"})})
+    adopt(connection, shop.topology, "small", "small")
+    for at, price in ((3, 5), (2**40, 2)):
+        shop.commit([{"k": 1, "at": at, "price": 2}])
+        assert rows(connection, "SELECT price FROM small") == [(price,)]
+
+
 # --- what does not fit ---------------------------------------------------------------------------
 
 FITS = "k bigint PRIMARY KEY, n bigint, total numeric(14,2)"
