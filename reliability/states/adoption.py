@@ -37,6 +37,7 @@ class AdoptedTable:
     """A table beside the state that is to adopt it.
 
     :param name: its schema and its name
+    :param is_lockable: others can be kept from changing its rows
     :param keys: its unique keys over the state's key, as the query `unique_keys` returns them
     :param columns: as the query `table_to_adopt` returns them
     """
@@ -44,6 +45,7 @@ class AdoptedTable:
     tables: StateTables
     name: tuple[str, str]
     is_ordinary: bool
+    is_lockable: bool
     keys: Sequence[Mapping[str, Any]]
     columns: Sequence[Mapping[str, Any]]
 
@@ -136,14 +138,19 @@ class AdoptedTable:
     # --- its rows --------------------------------------------------------------------------------
 
     def hold(self) -> Composed:
-        """Keep others from changing it until the end: what is counted is what is adopted."""
+        """Keep its columns as they are until the end, and its rows if that is possible."""
+        table = Identifier(*self.name)
+        if not self.is_lockable:  # who reads it keeps its columns, those of a view, too
+            return SQL("SELECT FROM {} LIMIT 0").format(table)
         mode = SQL("ACCESS EXCLUSIVE" if self.is_in_place else "SHARE")
-        return SQL("LOCK TABLE {} IN {} MODE").format(Identifier(*self.name), mode)
+        return SQL("LOCK TABLE {} IN {} MODE").format(table, mode)
 
-    def count(self) -> Composed:
+    def count(self, *, are_copied: bool = False) -> Composed:
         """Count its rows, those without a key or with a key that another row has, and NULL counts.
 
         Appended rows need no key, and may repeat it.
+
+        :param are_copied: count the copies, in the state's table
         """
         tables = self.tables
         key = [] if tables.state.is_append else [*tables.state.key]
@@ -160,7 +167,7 @@ class AdoptedTable:
             no_key=_any_is_null(key),
             no_count=_any_is_null(counts),
             repeated=repeated,
-            table=Identifier(*self.name),
+            table=tables.target if are_copied else Identifier(*self.name),
         )
 
     # --- what makes it the state's ---------------------------------------------------------------

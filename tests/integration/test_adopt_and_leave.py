@@ -6,6 +6,8 @@ What comes out is compared with a topology that has committed the adopted rows a
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -39,6 +41,7 @@ from reliability.core.errors import (
     TargetTableTaken,
 )
 from reliability.ledger.connection import LedgerConnection
+from reliability.states.adoption import AdoptedTable
 from reliability.transaction.correct.adopt import adopt
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.repair import repair
@@ -49,7 +52,7 @@ from reliability.transaction.maintain.compaction import compact
 from tests.replay.shop import BY, Shop, made, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import execute, own_session, rows, wait_until_it_waits
 
 MONEY = "numeric(14,2)"
 PRICES = {"n": Count(), "known": Count("price"), "total": Sum("price", MONEY)}
@@ -518,6 +521,44 @@ def test_who_works_with_the_table_is_waited_for(connection, old, monkeypatch):
         reader.all(SQL("SELECT FROM public.before_sums"))
         with pytest.raises(LedgerBusy):
             adopt(connection, shop.topology, "sums", "before_sums")
+
+
+@pytest.mark.parametrize("through", ["small", "seen"])
+def test_a_type_that_changed_while_it_waited_is_refused(connection, through):
+    """H7: it had looked before it waited, and 1.2345 became 1.23."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, "CREATE VIEW seen AS SELECT k, n, total FROM small")
+    shop = small(connection, table="copied")
+    changes = (
+        "DROP VIEW seen; ALTER TABLE small ALTER total TYPE numeric(14,4);"
+        " CREATE VIEW seen AS SELECT k, n, total FROM small;"
+        " INSERT INTO small VALUES (1, 1, 1.2345)"
+    )
+    waiting = LedgerConnection(connection.dsn, "adopting")
+    with closing(own_session(connection.dsn)) as other, ThreadPoolExecutor() as executor:
+        other.cursor().execute(changes)
+        adopts = executor.submit(adopt, waiting, shop.topology, "small", through)
+        wait_until_it_waits(connection, "adopting")
+        other.commit()
+        with pytest.raises(AdoptNotPossible, match=r"total is numeric\(14,4\) instead of numeric"):
+            adopts.result(30)
+
+
+def test_rows_of_a_view_that_changed_meanwhile_are_refused(connection, monkeypatch):
+    """H7: nobody can be kept from changing what it reads."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, "INSERT INTO small VALUES (1, 1, 1)")
+    do(connection, "CREATE VIEW seen AS SELECT * FROM small")
+    makes = AdoptedTable.statements
+
+    def changed(self):
+        with closing(own_session(connection.dsn)) as other, other, other.cursor() as cursor:
+            cursor.execute("UPDATE small SET n = NULL")
+        return makes(self)
+
+    monkeypatch.setattr(AdoptedTable, "statements", changed)
+    shop = small(connection, table="copied")
+    refused(connection, shop, "seen does not fit: 1 rows have NULL in a count", table="seen")
 
 
 # --- leave ---------------------------------------------------------------------------------------

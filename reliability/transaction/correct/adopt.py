@@ -153,20 +153,35 @@ def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -
     called = name_of_table(*name)
     if tx.first("adoption", **StateKey(own.topology, own.name)) is not None:
         raise _not_possible(own, f"it has adopted {called} or another table already")
+    adopted, row = _described(tx, own, name)
+    if adopted.is_in_place:
+        check_table_is_nobodys(tx, own)
+        _check_is_own(row, called, own.topology)
+    tx.run(adopted.hold())
+    adopted, _ = _described(tx, own, name)  # who was waited for may have changed it
+    if obstacles := adopted.obstacles():
+        raise _not_possible(own, f"{called} does not fit: {'; '.join(obstacles)}")
+    _check_rows(tx, adopted)
+    return adopted
+
+
+def _described(
+    tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]
+) -> tuple[AdoptedTable, Row]:
+    called = name_of_table(*name)
     row = tx.first("table_to_adopt", schema=name[0], table=name[1])
     if row is None:
         raise _not_possible(own, f"there is no table {called}")
     unique = tx.all("unique_keys", table=called)
     keys = [key for key in unique if key["columns"] == sorted(own.key)]
-    adopted = AdoptedTable(own, name, row["is_ordinary"], keys, row["columns"] or ())
-    if adopted.is_in_place:
-        check_table_is_nobodys(tx, own)
-        _check_is_own(row, called, own.topology)
-    if row["is_lockable"]:
-        tx.run(adopted.hold())
-    if obstacles := adopted.obstacles():
-        raise _not_possible(own, f"{called} does not fit: {'; '.join(obstacles)}")
-    counted = tx.one(adopted.count())
+    columns = row["columns"] or ()
+    return AdoptedTable(own, name, row["is_ordinary"], row["is_lockable"], keys, columns), row
+
+
+def _check_rows(
+    tx: DatabaseTransaction, adopted: AdoptedTable, *, are_copied: bool = False
+) -> None:
+    counted = tx.one(adopted.count(are_copied=are_copied))
     wrong = [
         text.format(counted[what])
         for what, text in (
@@ -177,8 +192,8 @@ def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -
         if counted[what]
     ]
     if wrong:
-        raise _not_possible(own, f"{called} does not fit: {'; '.join(wrong)}")
-    return adopted
+        called = name_of_table(*adopted.name)
+        raise _not_possible(adopted.tables, f"{called} does not fit: {'; '.join(wrong)}")
 
 
 def _check_is_own(row: Row, table: str, topology: str) -> None:
@@ -203,6 +218,8 @@ def _take_over(tx: DatabaseTransaction, adopted: AdoptedTable) -> tuple[tuple[st
             raise _not_possible(own, f"its table {own.target_name} has rows already")
     statements = [*adopted.statements(), *adopted.contribute()]
     written = [tx.run(statement) for statement in statements]
+    if not adopted.is_lockable and not own.is_view:
+        _check_rows(tx, adopted, are_copied=True)  # nobody was kept from changing the others
     rows = count_rows(tx, own) if adopted.is_in_place else written[0]
     return tuple(tx.text_of(statement) for statement in statements), rows
 
