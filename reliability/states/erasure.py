@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composed, Identifier, Literal
 
-from reliability.core.erasure import INTEGERS, type_of_person
+from reliability.core.erasure import INTEGERS, ErasedKeys, type_of_person
 from reliability.core.statement_key import StateKey
 from reliability.states.tables import TXID, StateTables, attempt_table_of
 
@@ -112,6 +112,21 @@ def count_shown(tables: StateTables, column: str) -> Composed:
     return SQL(
         "SELECT (SELECT count(*) FROM ({}) AS t) + (SELECT count(*) FROM ({}) AS c) AS rows"
     ).format(*each)
+
+
+def count_erased(tables: StateTables, column: str, known: ErasedKeys) -> Composed:
+    """Count the rows of the target whose column has the hash of an erased person."""
+    text = SQL("{}::text").format(Identifier(column))
+    if column in known.uuids:
+        text = SQL("replace({}, '-', '')").format(text)
+    hashed = SQL("encode(sha256(convert_to({salt} || {text}, 'UTF8')), 'hex') = ANY ({hashes})")
+    terms = [
+        hashed.format(salt=Literal(salt), text=text, hashes=Literal(sorted(hashes)))
+        for salt, hashes in known.hashes[column].items()
+    ]
+    return tables.sql(
+        "SELECT count(*) AS rows FROM {target} WHERE {known}", known=SQL(" OR ").join(terms)
+    )
 
 
 def values_where(tables: StateTables, column: str, condition: str) -> Composed:

@@ -44,11 +44,13 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.states.adoption import AdoptedTable
 from reliability.transaction.correct.adopt import adopt
 from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.erase import erase
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import BY, Shop, made, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
@@ -355,6 +357,40 @@ def refused(connection, shop, said, table="small", error=AdoptNotPossible):
 def test_a_table_of_another_shape_is_refused(connection, columns, said):
     do(connection, f"CREATE TABLE small ({columns})")
     refused(connection, small(connection), said)
+
+
+PERSONS = {
+    "bigint": (17, "17"),
+    "text": ("Ann's", "Ann's"),
+    "uuid": ("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "{A0EEBC999C0B4EF8BB6D6BB9BD380A11}"),
+}
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("type_", PERSONS)
+def test_a_person_who_was_erased_does_not_come_back(connection, type_, in_place):
+    """H12: the table had been written before the person asked."""
+    value, written = PERSONS[type_]
+    known = State("known", key={"k": type_}, values={"n": Count()})
+    declare(connection, Shop(connection, kinds=lambda _: [known]).topology)
+    erase(connection, "shop", [("k", written)], reason="request 4711")
+    shop = small(connection, key={"k": type_}, table="small" if in_place else "other")
+    columns = f"k {type_.replace('bigint', 'integer')}, n bigint, total numeric(14,2)"
+    do(connection, f"CREATE TABLE small ({columns})")
+    execute(connection, "INSERT INTO public.small VALUES (%(k)s, 1, 1)", k=value)
+    refused(connection, shop, r"1 rows of public\.small are of persons who were erased")
+    do(connection, "DELETE FROM small")
+    assert adopt(connection, shop.topology, "small", "small").rows == 0
+
+
+def test_an_erased_person_does_not_come_back_in_appended_rows(connection):
+    """H12: by any of their columns, below a view too."""
+    seen = {"word": Append("word", "text"), "name": Append("who", "text")}
+    shop = small(connection, key={}, values=seen, table="seen", as_view=True)
+    declare(connection, shop.topology)
+    erase(connection, "shop", [("name", "Ann")], reason="request 4711")
+    do(connection, "CREATE TABLE small AS SELECT 'Bob' AS word, 'Ann' AS name")
+    refused(connection, shop, "erased from shop by their name")
 
 
 @pytest.mark.parametrize(("values", "said"), ROWS.items())

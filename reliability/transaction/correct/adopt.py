@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from reliability.core.audits import AuditOutcome, Of, refuse_violations
 from reliability.core.definitions import Topology
+from reliability.core.erasure import ErasedKeys
 from reliability.core.errors import AdoptNotPossible, RightMissing
 from reliability.core.names import name_of_table, parts_of
 from reliability.core.statement_key import StateKey
@@ -20,10 +21,12 @@ from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.ledger.roles import act_as_owner
 from reliability.states.adoption import AdoptedTable
 from reliability.states.audit_sql import query_of, run_audit
+from reliability.states.erasure import count_erased
 from reliability.states.kinds import StoredState, stored_state
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.correct.park import NOT_RECORDED
+from reliability.transaction.process.attempt_messages import read_erased
 from reliability.transaction.topology.declare import (
     check_table_is_nobodys,
     check_tables,
@@ -91,6 +94,7 @@ def adopt(
             **StateKey(topology.name, state),
         )
         check_tables(tx, own)
+        _check_erased(tx, own, read_erased(tx, topology), name_of_table(*name))
         _audit(tx, own)
     return Adopted(
         topology=topology.name,
@@ -222,6 +226,17 @@ def _take_over(tx: DatabaseTransaction, adopted: AdoptedTable) -> tuple[tuple[st
         _check_rows(tx, adopted, are_copied=True)  # nobody was kept from changing the others
     rows = count_rows(tx, own) if adopted.is_in_place else written[0]
     return tuple(tx.text_of(statement) for statement in statements), rows
+
+
+def _check_erased(tx: DatabaseTransaction, own: StoredState, known: ErasedKeys, table: str) -> None:
+    """Raise if the state now has rows of erased persons, which every attempt leaves out (H12)."""
+    for column in known.columns_of(own.state):
+        if rows := tx.one(count_erased(own, column, known))["rows"]:
+            raise AdoptNotPossible(
+                f"state {own.name} of {own.topology}: {rows:,} rows of {table} are of persons who "
+                f"were erased from {own.topology} by their {column}, and would come back",
+                remedy=f"delete the rows of these persons from {table}; nothing was changed.",
+            )
 
 
 def _audit(tx: DatabaseTransaction, own: StoredState) -> None:

@@ -30,7 +30,7 @@ from reliability.core.spout import BatchMeta, Spout
 from reliability.core.statement_key import StatementKey
 from reliability.core.texts import as_json
 from reliability.deployment.address import address_of
-from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection, Row
+from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, Ledger, LedgerConnection, Row
 from reliability.ledger.read_rows import batch_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def read_corrections(connection: LedgerConnection, grant: Grant) -> list[Correct
     return [Correction(**row) for row in connection.all("corrections_of_attempt", **grant)]
 
 
-def read_erased(connection: LedgerConnection, topology: Topology) -> ErasedKeys:
+def read_erased(connection: Ledger, topology: Topology) -> ErasedKeys:
     """Return whose rows an attempt leaves out; an erasure fences those that run (H12)."""
     return ErasedKeys.of(connection.all("erased_keys", topology=topology.name), topology.states)
 
