@@ -110,3 +110,49 @@ def test_a_reader_needs_only_select_on_the_target(shop, connection, target):
     finally:
         as_user(connection, "DROP OWNED BY analyst")
         run_as_admin("DROP ROLE analyst")
+
+
+KEPT_BACK = """
+    CREATE FUNCTION public.keep_back() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF coalesce(NEW.word, OLD.word) = 'b' THEN RETURN NULL; END IF;
+        RETURN coalesce(NEW, OLD);
+    END $$;
+"""
+
+
+@pytest.mark.parametrize("min_rows", [1, 1000], ids=["its own table", "a shared table"])
+def test_a_commit_is_refused_when_a_trigger_keeps_an_appended_row_back(
+    shop, connection, monkeypatch, min_rows
+):
+    """G5: the row was staged, and would be neither in the target nor anywhere else."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", min_rows)
+    on_insert = "CREATE TRIGGER g BEFORE INSERT ON log FOR EACH ROW EXECUTE FUNCTION keep_back()"
+    as_user(connection, KEPT_BACK + on_insert)
+    shop.deliver(made(3))
+    before = shop.tables()
+    with pytest.raises(ReliabilityError, match=r"public\.log: \d rows .* 6; a trigger or a rule"):
+        shop.transact(3)
+    assert shop.tables() == before
+    as_user(connection, "DROP TRIGGER g ON log")
+    shop.replay(3)
+    assert rows(connection, "SELECT count(*) FROM log WHERE _txid = 3") == [(6,)]
+
+
+@pytest.mark.parametrize("target", ["log", "exact", "recomputed"])
+def test_a_rollback_is_refused_when_a_trigger_keeps_a_row_from_being_deleted(
+    shop, connection, target
+):
+    """G5: it reported success, and left rows that no contribution explains."""
+    as_user(
+        connection,
+        f"{KEPT_BACK} CREATE TRIGGER g BEFORE DELETE ON {target}"
+        " FOR EACH ROW EXECUTE FUNCTION keep_back()",
+    )
+    before = shop.tables()
+    with pytest.raises(UnexpectedAnswer, match=f"public.{target}: .* keeps rows back"):
+        roll_back(connection, "shop", 0, "a test")
+    assert shop.tables() == before
+    as_user(connection, f"DROP TRIGGER g ON {target}")
+    roll_back(connection, "shop", 0, "a test")
+    assert rows(connection, f"SELECT count(*) FROM {target}") == [(0,)]

@@ -74,16 +74,18 @@ class StoredRows(StoredState):
 
     def append_staged(self, change: Change, sealed: Sealed) -> None:
         if sealed.own.attempt_table is not None:
-            change.tx.run(sealed.own.copy_attempt_table(self.target))
+            copied = change.tx.run(sealed.own.copy_attempt_table(self.target))
+            self.check_written(copied, sealed.rows)
             attempt_table.drop_committed(change.tx, sealed.own.attempt_table)
             return
-        change.run(
+        moved = change.run(
             self.sql(
                 "WITH moved AS (DELETE FROM {contribution} WHERE {of_attempt} RETURNING {columns})"
                 " INSERT INTO {target} ({columns}) SELECT {columns} FROM moved",
                 columns=names(self.contribution_columns()),
             )
         )
+        self.check_written(moved, sealed.rows)
 
     def sealed(self, change: Change) -> Sealed:
         """Check the size of a table of the attempt's own; count other rows."""
@@ -152,26 +154,28 @@ class StoredRows(StoredState):
 
     def take_out_later(self, change: Change) -> Effect:
         check_headers(change.tx, self, after=change.key.txid)
-        self.remember(change, LATER_ROWS)
+        later = self.remember(change, LATER_ROWS)
         change.run("drop_later_contributions")
-        self.delete_later(change)
+        self.delete_later(change, later)
         return Effect(has_new_rows=False)
 
     def take_out(self, change: Change) -> int:
         return change.run(self.sql("DELETE FROM {target} WHERE {rows}", rows=REPLACED_ROWS))
 
-    def delete_later(self, change: Change) -> None:
+    def delete_later(self, change: Change, later: int) -> None:
         """Delete the rows of later txids, whose headers are gone."""
-        change.run(self.sql("DELETE FROM {target} WHERE {rows}", rows=LATER_ROWS))
+        deleted = change.run(self.sql("DELETE FROM {target} WHERE {rows}", rows=LATER_ROWS))
+        self.check_written(deleted, later)
 
     # --- what a change does to the rows ----------------------------------------------------------
 
-    def remember(self, change: Change, rows: Composable) -> None:
+    def remember(self, change: Change, rows: Composable) -> int:
         """Save the rows that will be deleted; appended rows have no key to find them by later.
 
         :param rows: the condition that selects them
+        :returns: how many were saved
         """
-        change.run(
+        return change.run(
             self.sql(
                 "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS"
                 " SELECT {columns} FROM {target} WHERE {rows}",

@@ -76,8 +76,8 @@ class StoredContributions(KeyedState):
         change.one("move_contribution", **self.header(sealed.rows))
         self._remember(change, collected)
         if self.is_invertible:
-            self._compute(change, self._by_inverse(collected))
-            self._write(change, collected)
+            keys = self._compute(change, self._by_inverse(collected))
+            self._write(change, collected, keys)
         else:
             self._recompute(change, collected)
         return Effect(by_hand, same_key=collected.same_key)
@@ -89,19 +89,19 @@ class StoredContributions(KeyedState):
         later = self.sql("({kept} WHERE _txid > %(txid)s) AS kept", kept=kept(self))
         if self.is_invertible:
             return self._subtract(change, later)
-        keys = SQL("SELECT DISTINCT {} FROM {}").format(names(self.key), later)
-        collected = self._collect(change, keys)
+        later_keys = SQL("SELECT DISTINCT {} FROM {}").format(names(self.key), later)
+        collected = self._collect(change, later_keys)
         rows_after = self._folded(change, collected, self._earlier())
-        self._compute(change, rows_after)
+        keys = self._compute(change, rows_after)
         by_hand = self._find_by_hand(change, collected, later)
         if by_hand is not None:
             change.run(SQL("DROP TABLE {}").format(_SWAPPED))
             self._recompute(change, collected)
-            self._collect(change, keys)
+            self._collect(change, later_keys)
             self._compute(change, rows_after)
         self._remember(change, collected)
         change.run("drop_later_contributions")
-        self._write(change, collected)
+        self._write(change, collected, keys)
         return Effect(by_hand, same_key=collected.same_key)
 
     def _subtract(self, change: Change, later: Composed) -> Effect:
@@ -118,8 +118,8 @@ class StoredContributions(KeyedState):
         through, last = change.key.txid, change.one("last_contribution")["txid"] or 0
         find_last_txids(change.tx, self, collected, through=through, txids=max(last - through, 1))
         change.run("drop_later_contributions")
-        self._compute(change, self._by_inverse_of_later(collected))
-        self._write(change, collected)
+        keys = self._compute(change, self._by_inverse_of_later(collected))
+        self._write(change, collected, keys)
         change.run(SQL("DROP TABLE {}").format(LAST_TXIDS))
         return Effect(same_key=collected.same_key)
 
@@ -235,8 +235,8 @@ class StoredContributions(KeyedState):
 
     def _recompute(self, change: Change, collected: Collected) -> None:
         """Write the rows of the collected keys as their kept contributions say."""
-        self._compute(change, self._folded(change, collected, self.contribution))
-        self._write(change, collected)
+        keys = self._compute(change, self._folded(change, collected, self.contribution))
+        self._write(change, collected, keys)
 
     def _earlier(self) -> Composed:
         """Read the staged rows that a rollback leaves."""
@@ -261,35 +261,44 @@ class StoredContributions(KeyedState):
             same_key=collected.same_key_without_index(self.key, "collected", "folded"),
         )
 
-    def _compute(self, change: Change, new_rows: Composed) -> None:
-        """Keep the complete new rows of the collected keys; NULL for a key without rows."""
-        statement = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}"
-        change.run(SQL(statement).format(_SWAPPED, new_rows))
+    def _compute(self, change: Change, new_rows: Composed) -> int:
+        """Keep the complete new rows of the collected keys; NULL for a key without rows.
 
-    def _write(self, change: Change, collected: Collected) -> None:
+        :returns: how many keys there are
+        """
+        statement = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}"
+        return change.run(SQL(statement).format(_SWAPPED, new_rows))
+
+    def _write(self, change: Change, collected: Collected, keys: int) -> None:
         """Write the computed rows, and forget them and their keys.
 
-        Keys without rows are deleted.
+        Keys without rows are deleted. Only if fewer rows were reached than there are keys, it is
+        asked which had to be: such a key may have no row in the target either.
         """
-        for statement in (
-            "DELETE FROM {target} AS target USING {swapped} AS swapped"
-            " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
-            "INSERT INTO {target} AS target ({written}, _txid)"
-            " SELECT {written}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
-            " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid",
-            "DROP TABLE {swapped}, {collected}",
-        ):
-            change.run(
-                self.sql(
-                    statement,
-                    swapped=_SWAPPED,
-                    collected=COLLECTED,
-                    same_key=collected.same_key(self.key, "target", "swapped"),
-                    values=assigned(
-                        {name: Identifier("excluded", name) for name in self.value_names()}
-                    ),
-                )
+        parts = {
+            "swapped": _SWAPPED,
+            "collected": COLLECTED,
+            "same_key": collected.same_key(self.key, "target", "swapped"),
+            "values": assigned({name: Identifier("excluded", name) for name in self.value_names()}),
+        }
+        written = sum(
+            change.run(self.sql(statement, **parts))
+            for statement in (
+                "DELETE FROM {target} AS target USING {swapped} AS swapped"
+                " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
+                "INSERT INTO {target} AS target ({written}, _txid)"
+                " SELECT {written}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
+                " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid",
             )
+        )
+        if written != keys:
+            without_rows = self.sql(
+                "SELECT count(*) AS keys FROM {swapped} AS swapped WHERE coalesce(_rows, 0) = 0"
+                " AND NOT EXISTS (SELECT FROM {target} AS target WHERE {same_key})",
+                **parts,
+            )
+            self.check_written(written, keys - change.one(without_rows)["keys"])
+        change.run(self.sql("DROP TABLE {swapped}, {collected}", **parts))
 
 
 def _inverse(column: Column, *, has_new: bool = True) -> Composed:

@@ -86,8 +86,8 @@ class KeyedState(StoredState):
         change: Change,
         keys: Composable,
         same_key: Callable[[Iterable[str], str, str], Composed] = same_key,
-    ) -> None:
-        """Save the rows as they are before the change.
+    ) -> int:
+        """Save the rows as they are before the change, and return the number of the keys.
 
         :param keys: a query for the keys that the change can reach
         :param same_key: as in Effect
@@ -105,7 +105,7 @@ class KeyedState(StoredState):
             keys=keys,
             same_key=same_key(self.key, "touched", "target"),
         )
-        change.run(statement)
+        return change.run(statement)
 
     def count_changed_rows(self, effect: Effect) -> Composed:
         """Count them; `moved` are texts."""

@@ -47,8 +47,8 @@ class StoredOpaque(StoredTransactional):
     def take_out_later(self, change: Change) -> Effect:
         """Undo the one later txid; a row stores one step and cannot be undone twice."""
         last = Change(change.tx, replace(change.key, txid=change.key.txid + 1))
-        self.remember(last, self._last_keys())
-        self._undo(last)
+        touched = self.remember(last, self._last_keys())
+        self.check_written(self._undo(last), touched)
         change.run("end_history")
         change.run("drop_later_contributions")
         return Effect()

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.difference import ByHand, Difference
-from reliability.core.errors import LedgerCorruption, RepairNotPossible, ReplayNotPossible
+from reliability.core.errors import (
+    LedgerCorruption,
+    RepairNotPossible,
+    ReplayNotPossible,
+    UnexpectedAnswer,
+)
 from reliability.core.plan import PlannedChange
 from reliability.core.state import replay_refusal
 from reliability.states.compose import same_key
@@ -222,6 +227,17 @@ class StoredState(StateTables):
                 f"{table}: attempt {key.txid}:{header['attempt_id']} is recorded with "
                 f"{header['rows']} rows, but {taken_out} rows of attempt "
                 f"{key.txid}:{key.replaced_attempt} exist"
+            )
+
+    def check_written(self, written: int, expected: int) -> None:
+        """Raise unless a write has reached all of its rows in the target.
+
+        A trigger of a user's that returns NULL keeps its row back without a word.
+        """
+        if written != expected:
+            raise UnexpectedAnswer(
+                f"{self.target_name}: {written} rows were written instead of {expected}; a trigger "
+                "or a rule of the table keeps rows back"
             )
 
     def sealed(self, change: Change) -> Sealed:

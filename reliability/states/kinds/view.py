@@ -77,7 +77,7 @@ class ViewedRows(StoredRows):
         )["rows"]
         return rows
 
-    def delete_later(self, change: Change) -> None:
+    def delete_later(self, change: Change, later: int) -> None:
         """Leave the rows: without headers, they are not shown."""
 
     def count_changed_rows(self, effect: Effect) -> Composed:
@@ -95,9 +95,9 @@ class ViewedRows(StoredRows):
             reached=REACHED,
         )
 
-    def remember(self, change: Change, rows: Composable) -> None:
+    def remember(self, change: Change, rows: Composable) -> int:
         """Save the headers whose rows are taken out; the rows themselves stay."""
-        change.run(
+        return change.run(
             self.sql(
                 "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS SELECT * FROM ("
                 "SELECT txid AS _txid, attempt_id AS _attempt_id, rows AS _rows"
