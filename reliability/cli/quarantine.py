@@ -20,10 +20,11 @@ from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
 from reliability.core.txids import format_txids, with_noun
 from reliability.deployment.settings import person
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_text
 from reliability.transaction.correct.quarantine import (
     EditedRow,
+    check_correctable,
     edited_rows,
     end_corrections,
     exported,
@@ -194,10 +195,11 @@ def _correct(
 ) -> Sequence[ReplayResult]:
     topology = request.topology.name
 
-    def record(requests: Mapping[int, int]) -> None:
+    def record(tx: DatabaseTransaction, requests: Mapping[int, int]) -> None:
         of_dry_run = requests if request.is_dry_run else None
-        record_corrections(connection, topology, rows, request.reason, request.by, of_dry_run)
+        record_corrections(tx, topology, rows, request.reason, request.by, of_dry_run)
 
+    check_correctable(connection, topology, rows)
     try:
         return run.replay(request, asked=record).results
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +28,13 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected
 from reliability.transaction.own_run import RunFailed, RunStep
-from reliability.transaction.replay import Replayed, ReplayRequest, ReplayResult, ReplayRun
+from reliability.transaction.replay import (
+    Asked,
+    Replayed,
+    ReplayRequest,
+    ReplayResult,
+    ReplayRun,
+)
 
 
 @verb(
@@ -112,7 +118,7 @@ class Replays:
         self,
         request: ReplayRequest,
         rows: DifferentRows | None = None,
-        asked: Callable[[Mapping[int, int]], object] = lambda _: None,
+        asked: Asked | None = None,
     ) -> Replayed:
         """Replay the txids, and show how that goes; nothing is shown any more when it returns.
 

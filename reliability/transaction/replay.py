@@ -11,9 +11,8 @@ from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import TxidSkipped
 from reliability.core.progress import TxidProgress
-from reliability.core.request import Request
 from reliability.core.statement_key import TxidKey
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.kinds.stored import DifferenceObserver
@@ -27,6 +26,8 @@ from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.run import run_transaction
 
 TASK = "replay"
+Asked = Callable[[DatabaseTransaction, Mapping[int, int]], object]
+"""Called with the requests that a transaction has opened: txid -> request_id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +98,14 @@ class ReplayRun(OwnRun[ReplayResult]):
         self._run_step = run_step
         self._observer = observer
 
-    def run(self, asked: Callable[[Mapping[int, int]], object] = lambda _: None) -> Replayed:
+    def run(self, asked: Asked | None = None) -> Replayed:
         """Replay the txids, as many at once as the topology allows.
 
         If one fails, lower ones go on to their end and higher ones are given up, so that what came
         before it is done.
 
-        :param asked: called before an attempt begins, with the requests: txid -> request_id
+        :param asked: called in the transaction that opens the requests, under the topology's lock:
+            no attempt can satisfy them before what it writes is there
         :raises NothingToReplay: one of them has not committed; nothing was done
         :raises TxidSkipped: one of them is skipped; nothing was done
         :raises RunFailed: one of them failed
@@ -112,29 +114,26 @@ class ReplayRun(OwnRun[ReplayResult]):
         uncommitted = {txid for run in to_clear for txid in run.txids}
         txids = sorted(set(self._request.txids) - uncommitted)
         self._progress.expect(len(txids))
-        requests = self._ask(txids)
-        try:
-            asked({txid: request.request_id for txid, request in requests.items()})
-        except BaseException:
-            self._give_up(txids, "reliability replay ended before it began")
-            raise
+        self._ask(txids, asked)
         at_once = self._connection.one("topology_position", topology=self._topology)
         results = self._work_on_all(txids, at_once["max_replay_pending"])
         return Replayed(results=results, to_clear=to_clear)
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _ask(self, txids: Sequence[int]) -> Mapping[int, Request]:
+    def _ask(self, txids: Sequence[int], asked: Asked | None) -> None:
         """Open requests for all of these txids, or for none."""
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             check_committed(tx, self._topology, txids)
             if skip := tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
                 raise TxidSkipped(str(skipped_of(skip)))
-            return {
+            requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
             }
+            if asked is not None:
+                asked(tx, {txid: request.request_id for txid, request in requests.items()})
 
     # --- the source was replaced -----------------------------------------------------------------
 

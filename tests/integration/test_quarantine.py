@@ -25,6 +25,8 @@ from reliability.spark.frames.corrections import _Change, _typed, with_correctio
 from reliability.transaction.correct.exclude import exclude, include
 from reliability.transaction.correct.quarantine import edited_rows, exported
 from reliability.transaction.emit.refreeze import refreeze
+from reliability.transaction.replay import ReplayRequest, ReplayRun
+from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import database_of, new_database, rows
 from tests.support.functions import F
@@ -620,3 +622,22 @@ def told(code=0):
     done = CliRunner().invoke(app, ["completeness", "shop", "--check"])
     assert done.exit_code == code, done.output
     return done.stdout
+
+
+def test_no_attempt_comes_between_a_request_and_its_corrections(connection):
+    """V9: one did, satisfied the request without them, and they were reported as read."""
+    words = Shop(connection)
+    words.commit(made(1))
+    asked = "SELECT request_id FROM reliability.request"
+    before = rows(connection, asked)
+    request = ReplayRequest(topology=words.topology, txids=[1], by="ann")
+
+    def record(tx, requests):
+        assert [*requests] == [1]
+        with LedgerConnection(connection.dsn) as other:
+            assert rows(other, asked) == before
+        raise CorrectionRefused("a row has left the quarantine")
+
+    with pytest.raises(CorrectionRefused):
+        ReplayRun(connection, request, lambda *_: None).run(record)
+    assert rows(connection, asked) == before

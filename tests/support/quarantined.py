@@ -6,8 +6,10 @@ from typing import Any
 
 from reliability.core.texts import as_exact_json, parse_exact
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import lock_topology
 from reliability.transaction.correct.quarantine import (
     EditedRow,
+    check_correctable,
     edited_rows,
     exported,
     quarantined_rows,
@@ -35,4 +37,7 @@ def compare(connection: LedgerConnection, topology: str, *changed: Line) -> list
 
 def correct(connection: LedgerConnection, topology: str, *changed: Line) -> None:
     edited = compare(connection, topology, *changed)
-    record_corrections(connection, topology, edited, "a test", "ann")
+    check_correctable(connection, topology, edited)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        record_corrections(tx, topology, edited, "a test", "ann")

@@ -167,40 +167,44 @@ def _merged(first: int, edited: EditedRow, second: int, other: EditedRow) -> Edi
     return replace(other, was={**edited.was, **other.was}, values={**edited.values, **other.values})
 
 
+def check_correctable(
+    connection: LedgerConnection, topology: str, rows: Iterable[EditedRow]
+) -> None:
+    """Raise ReplayNotPossible if no attempt could ever read what corrects these rows."""
+    for txid in sorted({edited.txid for edited in rows}):
+        if refusal := refusal_of_replay(connection, topology, txid):
+            raise ReplayNotPossible(f"txid {txid}: {refusal}")
+
+
 def record_corrections(
-    connection: LedgerConnection,
+    tx: DatabaseTransaction,
     topology: str,
     rows: Sequence[EditedRow],
     reason: str,
     by: str,
     requests: Mapping[int, int] | None = None,
 ) -> None:
-    """Let every later attempt of the txids read these values.
+    """Let every later attempt of the txids read these values; the caller holds the topology.
 
     :param requests: txid -> the request of a dry run; then only its attempts read them
     :raises CorrectionRefused: a row has the values of the source again; nothing is recorded
-    :raises ReplayNotPossible: no attempt could ever read them; nothing is recorded
     """
-    for txid in sorted({edited.txid for edited in rows}):
-        if refusal := refusal_of_replay(connection, topology, txid):
-            raise ReplayNotPossible(f"txid {txid}: {refusal}")
-    with connection.transaction() as tx:
-        for edited in rows:
-            names = ("txid", "xor", "item", "row")
-            place = {"topology": topology, **{name: getattr(edited, name) for name in names}}
-            was, becomes = _beside_earlier(edited, tx.first("correction_of_row", **place))
-            request_id = requests[edited.txid] if requests else None
-            if request_id is None:
-                tx.run("end_correction", reason=f"corrected again: {reason}", **place)
-            tx.run(
-                "record_correction",
-                was=as_exact_json(was),
-                becomes=as_exact_json(becomes),
-                reason=reason,
-                by=by,
-                request_id=request_id,
-                **place,
-            )
+    for edited in rows:
+        names = ("txid", "xor", "item", "row")
+        place = {"topology": topology, **{name: getattr(edited, name) for name in names}}
+        was, becomes = _beside_earlier(edited, tx.first("correction_of_row", **place))
+        request_id = requests[edited.txid] if requests else None
+        if request_id is None:
+            tx.run("end_correction", reason=f"corrected again: {reason}", **place)
+        tx.run(
+            "record_correction",
+            was=as_exact_json(was),
+            becomes=as_exact_json(becomes),
+            reason=reason,
+            by=by,
+            request_id=request_id,
+            **place,
+        )
 
 
 def _beside_earlier(row: EditedRow, earlier: Row | None) -> tuple[dict[str, Any], dict[str, Any]]:
