@@ -26,11 +26,12 @@ from reliability import (
     in_range,
     quarantine,
 )
-from reliability.core.errors import AttemptFenced, EraseNotPossible
+from reliability.core.errors import AttemptFenced, CorrectionRefused, EraseNotPossible
 from reliability.deployment.lazy import pa
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.correct.erase import erase, persons_where
+from reliability.transaction.correct.quarantine import record_corrections
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
@@ -41,6 +42,7 @@ from tests.support.command_line import read, say
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, write_parquet
 from tests.support.fix_postgres import all_texts, execute, rows, wait_until_it_waits
+from tests.support.quarantined import compare, edit, lines
 
 MONEY = "numeric(14,2)"
 TOTALS = {"n": Count(), "total": Sum("price", MONEY)}
@@ -472,3 +474,18 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
         ("whole", "DROPPED", 1),
         ("whole", "QUARANTINED", 1),
     ]
+
+
+def test_who_was_erased_while_a_correction_waits_is_not_recorded_with_it(connection, shop):
+    """H12: the command compares the rows, and asks a person before it records corrections."""
+    execute(connection, QUARANTINE, contents=['{"customer": 17, "price": -1}'])
+    execute(connection, "UPDATE reliability.quarantined_row SET source = contents")
+    [line] = lines(connection, "shop")
+    edited = compare(connection, "shop", edit(line, price=1))
+    assert erased(shop, [("customer", "17")]).quarantined == 1
+    with (
+        holding(connection, "shop") as (tx, _),
+        pytest.raises(CorrectionRefused, match="has left the quarantine"),
+    ):
+        record_corrections(tx, "shop", edited, "a test", "ann")
+    assert rows(connection, "SELECT count(*) FROM reliability.correction") == [(0,)]

@@ -23,12 +23,14 @@ _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 class EditedRow:
     """A quarantined row that a person has changed.
 
+    :param ids: those of the rows in quarantine; two may be one row of the source
     :param item: the file that it is from, if that is known, and `row` its index there
     :param was: the columns that can be edited, with the source's values
     :param values: the same columns, with those that are read instead
     """
 
     txid: int
+    ids: frozenset[str]
     xor: int
     item: str | None
     row: int | None
@@ -79,7 +81,7 @@ def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> 
     :raises CorrectionRefused: a row is not in quarantine, or cannot be corrected by itself; or two
         lines are one row of the source, and differ
     """
-    known = {(row["txid"], _id_of(row)): row for row in rows}
+    known = _by_id(rows)
     by_place: dict[tuple[int, str | None, int], tuple[int, EditedRow]] = {}
     for number, line in lines.items():
         key = (line.get(TXID), str(line.get(ROW_ID)))
@@ -92,6 +94,10 @@ def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> 
             first, other = by_place.get(edited.place, (number, edited))
             by_place[edited.place] = (number, _merged(first, other, number, edited))
     return [edited for _, edited in by_place.values()]
+
+
+def _by_id(rows: Iterable[Row]) -> dict[tuple[int, str], Row]:
+    return {(row["txid"], _id_of(row)): row for row in rows}
 
 
 def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
@@ -111,7 +117,8 @@ def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
     changed = [name for name in shown if not is_same(shown[name], values[name])]
     _check_changed(changed, shown, values, was, number)
     place = {name: row[name] for name in ("txid", "xor", "item", "row")}
-    return EditedRow(was=was, values={name: values[name] for name in was}, **place)
+    ids = frozenset([_id_of(row)])
+    return EditedRow(ids=ids, was=was, values={name: values[name] for name in was}, **place)
 
 
 def _why_not(row: Row) -> str:
@@ -164,7 +171,12 @@ def _merged(first: int, edited: EditedRow, second: int, other: EditedRow) -> Edi
             f"lines {first} and {second} are one row of the source, and differ in {differ}",
             remedy="make the same changes in both, or in one of them only.",
         )
-    return replace(other, was={**edited.was, **other.was}, values={**edited.values, **other.values})
+    return replace(
+        other,
+        ids=edited.ids | other.ids,
+        was={**edited.was, **other.was},
+        values={**edited.values, **other.values},
+    )
 
 
 def check_correctable(
@@ -187,9 +199,16 @@ def record_corrections(
     """Let every later attempt of the txids read these values; the caller holds the topology.
 
     :param requests: txid -> the request of a dry run; then only its attempts read them
-    :raises CorrectionRefused: a row has the values of the source again; nothing is recorded
+    :raises CorrectionRefused: a row has left the quarantine, as it does when its person is erased,
+        or has the values of the source again; nothing is recorded
     """
+    txids = sorted({edited.txid for edited in rows})
+    there = _by_id(tx.all("quarantined_rows", topology=topology, txids=txids))
     for edited in rows:
+        if any((edited.txid, row_id) not in there for row_id in edited.ids):
+            raise CorrectionRefused(
+                f"a row of txid {edited.txid} has left the quarantine since it was compared"
+            )
         names = ("txid", "xor", "item", "row")
         place = {"topology": topology, **{name: getattr(edited, name) for name in names}}
         was, becomes = _beside_earlier(edited, tx.first("correction_of_row", **place))
