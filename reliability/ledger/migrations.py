@@ -109,19 +109,17 @@ def migrate(
             time.sleep(PAUSE_SECONDS)
             continue
         if migration is None:
-            break
+            return applied
         applied.append(migration)
-    if applied:
-        _grant_rights(connection)
-    return applied
 
 
-def _grant_rights(connection: LedgerConnection) -> None:
-    """Give the roles of the ledger, if it has any, their rights on what is new (S8)."""
-    with connection.transaction() as tx:
-        if tx.one("table_exists", table="reliability.role")["exists"]:
-            tx.first("act_as_owner")
-            tx.run("grant_rights")
+def _grant_rights(tx: DatabaseTransaction) -> None:
+    """Give the roles of the ledger, if it has any, their rights on what is new (S8).
+
+    It may be another process that has made it, and was killed then.
+    """
+    if tx.one("table_exists", table="reliability.role")["exists"]:
+        tx.run("grant_rights")
 
 
 def _apply_next(
@@ -137,6 +135,7 @@ def _apply_next(
         tx.run("create_migration_table")
         missing = _missing(tx, known)
         if not missing:
+            _grant_rights(tx)
             return None
         tx.cursor.execute(missing[0].text)
         tx.run("record_migration", **missing[0].record)

@@ -19,6 +19,7 @@ from reliability.core.errors import AttemptFenced, InvalidDefinition, RightMissi
 from reliability.core.leases import Leases
 from reliability.core.names import session_name
 from reliability.deployment.address import DatabaseAddress
+from reliability.ledger import migrations as ledger_migrations
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
 from reliability.ledger.queries import sql_folder
@@ -677,12 +678,21 @@ def test_who_owns_the_database_and_may_make_roles_needs_no_superuser(empty, othe
         forget(empty, others)
 
 
-def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path):
+def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path, monkeypatch):
+    """S8: also if the process that applies it is killed before it grants anything."""
+
+    def kill(_):
+        raise KeyboardInterrupt
+
     folder = tmp_path / "migrations"
     shutil.copytree(sql_folder() / "migrations", folder)
     number = len(migrations()) + 1
     (folder / f"{number:04d}_later.sql").write_text("CREATE TABLE reliability.later ()")
-    assert migrate(roles.sessions[OWNER], migrations(folder))
+    monkeypatch.setattr(ledger_migrations, "_grant_rights", kill)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(roles.sessions[OWNER], migrations(folder))
+    monkeypatch.undo()
+    assert migrate(roles.sessions[OWNER], migrations(folder)) == []
     assert "test_owner" in owned(roles.sessions[OWNER])
     assert len(owned(roles.sessions[OWNER])) == 1
     assert rows(roles.sessions[READER], "SELECT count(*) FROM reliability.later") == [(0,)]
