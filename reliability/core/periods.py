@@ -51,7 +51,7 @@ def format_period(start: datetime, end: datetime, zone: str = UTC) -> str:
     first, last = start.astimezone(within), end.astimezone(within)
     for length in _PARTS:
         text = first.isoformat()[:length] + (_offset(first) if length == _PARTS[-1] else "")
-        with suppress(ClockChange):  # such as an hour that lasts 90 minutes
+        with suppress(ValueError):  # an hour that lasts 90 minutes, or the year 9999
             if _read(text, within) == (start, end):
                 return text + suffix
     return f"{_format_moment(first)}/{_format_moment(last)}{suffix}"

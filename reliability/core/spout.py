@@ -33,7 +33,8 @@ class Interval:
     """A run's data interval, [start, end), in UTC.
 
     :param zone: the time zone in which it is written; it does not change what it is
-    :raises ValueError: an end has no time zone
+    :raises ValueError: an end has no time zone, or lies so far away that some zone has no date
+        for it, or strftime fewer than four digits for its year
     """
 
     start: datetime
@@ -45,6 +46,8 @@ class Interval:
             end: datetime = getattr(self, name)
             if end.tzinfo is None:
                 raise ValueError(f"a data interval needs a time zone: {end}")
+            if not 1000 < end.year < 9999:
+                raise ValueError(f"a data interval must lie in the years 1001 to 9998: {end}")
             object.__setattr__(self, name, end.astimezone(timezone.utc))
 
     def __str__(self) -> str:

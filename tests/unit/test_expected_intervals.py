@@ -118,6 +118,16 @@ def test_what_is_no_interval_is_refused(text):
         Interval.parse(text)
 
 
+@pytest.mark.parametrize("text", ["0999-01-02", "0001-01-01", "9999-12-01", "9998-12/9999-11"])
+def test_an_interval_of_a_year_that_some_zone_cannot_write_is_refused(text):
+    """The year 999 was %Y 999, and the last days of 9999 an OverflowError in Tokyo."""
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        with pytest.raises(ValueError, match=r"years 1001 to 9998|date value out of range"):
+            Interval.parse(text, zone)
+        last = Interval.parse("9998-12-31T20 UTC")
+        assert Interval.parse(str(Interval(last.start, last.end, zone))) == last
+
+
 @pytest.mark.parametrize(
     ("length", "text"),
     [
