@@ -112,6 +112,17 @@ def test_a_timetable_that_airflow_cannot_get_over_a_clock_change_is_not_evaluate
         list(islice(intervals(schedule_of(timetable, start)), 60))
 
 
+def test_hours_of_some_days_went_on_after_a_start_before_a_clock_change(schedule_of):
+    """`lag` said that Airflow makes no more runs: it never goes back behind the start date."""
+    from airflow.sdk import CronDataIntervalTimetable
+    from airflow.timetables.interval import CronDataIntervalTimetable as OfTheScheduler
+
+    start = datetime(2024, 10, 25, 21, 37, tzinfo=UTC)
+    schedule = schedule_of(CronDataIntervalTimetable("0 * 1 * *", timezone="Europe/Berlin"), start)
+    found = [(one.start, one.end) for one in islice(intervals(schedule), 9)]
+    assert found == list(of_airflow(OfTheScheduler("0 * 1 * *", "Europe/Berlin"), start, 9))
+
+
 def test_intervals_of_a_period_are_those_of_airflow(schedule_of):
     from airflow.sdk import DeltaDataIntervalTimetable
     from airflow.timetables.interval import DeltaDataIntervalTimetable as OfTheScheduler

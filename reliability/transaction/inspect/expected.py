@@ -71,7 +71,7 @@ def intervals(schedule: Schedule, after: datetime | None = None) -> Iterator[Int
     while True:
         end = ticks.after(tick)
         yield Interval(tick, end, zone)
-        before, tick = tick, ticks.at_or_before(end)
+        before, tick = tick, max(filter(None, (first, ticks.at_or_before(end))))
         if tick <= before:
             tick = ticks.after(tick)
         if tick <= before:
