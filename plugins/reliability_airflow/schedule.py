@@ -218,7 +218,7 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
             "overlap, or leave an hour out",
             remedy=f'use CronDataIntervalTimetable(…, timezone="{zone}"), or timezone="UTC".',
         )
-    if not spout.time_zone and not _is_utc(zone):
+    if hasattr(spout, "pattern") and not spout.time_zone and not _is_utc(zone):
         raise InvalidDefinition(
             f"topology {topology.name}: its schedule is in {zone}, and its spout does not say in "
             "which time zone its dates are",

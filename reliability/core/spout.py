@@ -293,7 +293,8 @@ class Spout(ABC):
     :ivar database: the name of the database that it reads, as a State names one; empty if it reads
         the ledger's own or none
     :ivar time_zone: of a timed spout: in which it reads the dates of an interval, and in which
-        intervals are written; empty for UTC, which a DAG with a schedule in another one refuses
+        intervals are written; empty for UTC, which a DAG with a schedule in another one refuses if
+        the spout has a `pattern`
     """
 
     opaque: bool = False

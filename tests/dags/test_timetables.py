@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from reliability import Count, FileSpout, MemorySpout, State, Topology
+from reliability import Count, FileSpout, KafkaSpout, MemorySpout, State, Topology
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken
 from reliability.core.spout import Interval
 
@@ -240,6 +241,14 @@ def test_runs_that_trigger_in_a_zone_read_the_day_before_the_one_that_was_meant(
         with pytest.raises(InvalidDefinition, match="have none"):
             dag_of(topology(DAILY), timetable)
         dag_of(topology(), timetable)
+
+
+@pytest.mark.parametrize("schedule", ["@daily", DAY])
+def test_a_spout_without_dates_in_a_pattern_goes_with_any_time_zone(dag_of, schedule):
+    """A KafkaSpout was told to say a `time_zone`, which it does not have."""
+    by_offsets = replace(topology(), spout=KafkaSpout("orders", until="interval"))
+    dag = dag_of(by_offsets, schedule, datetime(2026, 1, 1, tzinfo=ZoneInfo(BERLIN)))
+    assert "time zone" not in dag.doc_md.partition("is replaced.")[2]
 
 
 def test_a_start_date_without_a_zone_is_in_airflows_default_one(airflow_home, monkeypatch):
