@@ -438,6 +438,20 @@ def test_a_batch_with_a_value_that_would_change_is_refused(spark):
         with_corrections(spark.sql(SOURCE), [change], str)
 
 
+def test_a_row_of_a_file_that_is_twice_in_a_batch_is_not_corrected(tmp_path, spark):
+    """A feed had a file as inserted and as deleted, and "of 1 corrected rows, -1" were gone."""
+    write_priced(tmp_path / "a.parquet", [1, 2], [1, None])
+    changes = spark.range(2).withColumnRenamed("id", "_x").selectExpr("_x", "1L AS _n")
+    batch = spark.read.parquet(f"{tmp_path}/a.parquet").crossJoin(changes)
+    [path] = batch.select("_metadata.file_path").distinct().collect()
+    change = Correction(xor=1, item=path[0], row=1, was='{"k": 2}', becomes='{"p": 5}')
+    told = "of 1 corrected rows, some are in the batch more .*`reliability quarantine forget"
+    with pytest.raises(CorrectionRefused, match=told):
+        with_corrections(batch, [change], str)
+    [row] = with_corrections(batch.where("_x = 1"), [change], str).where("k = 2").collect()
+    assert row["p"] == 5
+
+
 def test_a_value_of_each_type_is_read_as_it_is_written(spark):
     becomes = {
         "dec": Decimal("7.25"), "i8": -128, "dt": "1997-01-02", "d": Decimal("1e300"), "f": "NaN",

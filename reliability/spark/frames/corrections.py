@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.column import quoted
 from reliability.core.errors import CorrectionRefused, CorrectionStale, SchemaMismatch
 from reliability.core.fold import ACCOUNTING
+from reliability.core.remedy import Remedy
 from reliability.core.set_aside import MALFORMED, MASKED, Correction, QuarantinedRow
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.deployment.lazy import F, T
@@ -163,7 +164,17 @@ def _check(frame: DataFrame, changes: Mapping[Place, _Change]) -> None:
     names = [n for n in _columns(frame) if any(n in change.was for change in changes.values())]
     wanted = frame.sparkSession.createDataFrame([*changes], "item string, id bigint")
     present = [row for row in _read(_joined(frame, wanted, "inner"), names) if row.place in changes]
-    missing = len(changes) - len(present)
+    found = {row.place for row in present}
+    if len(found) < len(present):  # a feed of changes may have a file as inserted and as deleted
+        raise CorrectionRefused(
+            f"of {len(changes)} corrected rows, some are in the batch more than once, as rows of "
+            "one file: which of them is meant is not known",
+            remedy=Remedy(
+                "run {forget}, which takes the txid's corrections back, and correct these rows in "
+                "the source."
+            ),
+        )
+    missing = len(changes) - len(found)
     changed = [row for row in present if not _has(row.values, changes[row.place].was)]
     if missing or changed:
         raise CorrectionStale(
