@@ -7,7 +7,7 @@ renamed has its old name in older files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reliability.core.column import quoted
@@ -200,21 +200,19 @@ class IcebergLog(TableLog):
             raise SourceChanged(f"{locate(path)} is gone before it was read") from None
         except (OSError, pa.ArrowException) as error:
             raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
-        names = {_id_of(each): each for each in own}
-        if None in names:
-            names = self._by_name(path, own)
+        columns = [*own] if _have_ids(own) else self._by_name(path, own)
+        names = {_id_of(each): each for each in columns}
         return [_column(each, names) for each in schema.fields]
 
-    def _by_name(self, path: str, own: pa.Schema) -> dict[int | None, pa.Field]:
-        """Return the columns of a file that has no ids, by the table's name mapping."""
+    def _by_name(self, path: str, own: pa.Schema) -> list[pa.Field]:
+        """Return the columns of a file that lacks ids, with those of the table's name mapping."""
         mapping = self._table.name_mapping()
         if mapping is None:
             raise FileRefused(
                 f"{locate(path)} has columns without ids, and {self.where} has no name mapping",
                 remedy="set the table's property schema.name-mapping.default; then {resume_runs}.",
             )
-        ids = {name: each.field_id for each in mapping.root for name in each.names}
-        return {ids[each.name]: each for each in own if each.name in ids}
+        return _mapped(own, mapping.root)
 
     def _expired(self, what: str) -> SourceChanged:
         return SourceChanged(
@@ -272,6 +270,45 @@ def _type(type_: Any, own: pa.DataType | None = None) -> str:
             remedy="write it as another type.",
         )
     return _PLAIN[str(type_)]
+
+
+def _have_ids(columns: Iterable[pa.Field]) -> bool:
+    """Say whether columns of a file have ids, and the fields inside of them."""
+    return all(_id_of(each) is not None and _have_ids(_fields_in(each.type)) for each in columns)
+
+
+def _fields_in(own: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_struct(own):
+        return [*own]
+    if pa.types.is_map(own):
+        return [*_fields_in(own.key_type), *_fields_in(own.item_type)]
+    return _fields_in(own.value_type) if pa.types.is_nested(own) else []
+
+
+def _mapped(columns: Iterable[pa.Field], mapping: Sequence[Any]) -> list[pa.Field]:
+    """Return those columns that a name mapping knows, with its ids, and so the fields inside."""
+    known = {name: each for each in mapping for name in each.names if each.field_id is not None}
+    return [
+        pa.field(
+            own.name,
+            _mapped_type(own.type, known[own.name].fields),
+            metadata={_ID: str(known[own.name].field_id)},
+        )
+        for own in columns
+        if own.name in known
+    ]
+
+
+def _mapped_type(own: pa.DataType, mapping: Sequence[Any]) -> pa.DataType:
+    inside = {name: each.fields for each in mapping for name in each.names}
+    if pa.types.is_struct(own):
+        return pa.struct(_mapped(own, mapping))
+    if pa.types.is_map(own):
+        key = _mapped_type(own.key_type, inside.get("key", ()))
+        return pa.map_(key, _mapped_type(own.item_type, inside.get("value", ())))
+    if pa.types.is_nested(own):
+        return pa.list_(_mapped_type(own.value_type, inside.get("element", ())))
+    return own
 
 
 def _id_of(column: pa.Field) -> int | None:

@@ -20,7 +20,16 @@ from pyiceberg import catalog as catalogs
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, UUIDType
+from pyiceberg.types import (
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
 from pyiceberg.utils.config import Config
 
 from reliability import IcebergSpout
@@ -335,6 +344,32 @@ def test_files_without_ids_are_read_by_the_name_mapping(filled, spark, tmp_path)
         change.remove_properties("schema.name-mapping.default")
     with pytest.raises(FileRefused, match="has columns without ids"):
         record(SPOUT, Txids())
+
+
+def test_fields_inside_columns_without_ids_are_read_by_the_name_mapping(orders, tmp_path):
+    """The mapping was used for columns alone, and all that is in them was NULL."""
+    pair = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", StringType()))
+    with orders.table.update_schema() as update:
+        update.add_column("pair", pair)
+        update.add_column("pairs", ListType(20, pair, element_required=False))
+        update.add_column("named", MapType(30, StringType(), 31, pair, value_required=False))
+    row = {"pair": (a := {"a": 1, "b": "x"}), "pairs": [a], "named": [("k", a)]}
+    inside = pa.struct({"a": pa.int64(), "b": pa.string()})
+    named = pa.map_(pa.string(), inside)
+    schema = pa.schema({"pair": inside, "pairs": pa.list_(inside), "named": named})
+    path = tmp_path / "added.parquet"
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), path)
+    orders.table.add_files([f"file://{path}"])
+    [item] = SPOUT.plan(None, NoItems())
+    own = "struct<`a`: bigint, `b`: string>"
+    assert f"`pair` {own}, `pairs` array<{own}>, `named` map<string,{own}>" in item.stored
+    # an id of the column alone says nothing of what is in it
+    column = pa.field("pair", inside, metadata={"PARQUET:field_id": "4"})
+    pq.write_table(pa.table({"pair": [a]}, schema=pa.schema([column])), path)
+    with orders.table.transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    with pytest.raises(FileRefused, match="has columns without ids"):
+        SPOUT.plan(None, NoItems())
 
 
 def test_a_type_that_spark_does_not_read_is_refused(orders):
