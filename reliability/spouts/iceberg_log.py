@@ -35,6 +35,7 @@ _PLAIN = {
     "string": "string",
     "binary": "binary",
 }
+_AS_TEXT = ("int", "long", "string")  # types whose values are exact as text
 _ID = b"PARQUET:field_id"
 _ABSENT = "_reliability_absent_"  # a column that a file was written without
 _MOVED = "replace"  # the operation of a snapshot that has only moved rows
@@ -178,20 +179,48 @@ class IcebergLog(TableLog):
         if entry.file_format.name != "PARQUET":
             raise FileRefused(f"{locate(path)} is a file of {entry.file_format.name}, not Parquet")
         schema = self._schemas.get(snapshot.schema_id) or self._table.schema()
-        wanted = [(f.name, _type(f.field_type)) for f in schema.fields]
-        stored = self._stored(path, schema)
+        own = self._columns(path)
+        partition = self._only_in_partition(entry, schema, own)
+        inside = [each for each in schema.fields if each.name not in partition]
+        wanted = [(each.name, _type(each.field_type)) for each in inside]
+        stored = [_column(each, own) for each in inside]
         return LoggedFile(
             path=path,
             size=entry.file_size_in_bytes,
             rows=entry.record_count,
-            schema=ddl_of(wanted),
+            schema=ddl_of((each.name, _type(each.field_type)) for each in schema.fields),
             stored="" if stored == wanted else ddl_of(stored),
+            partition=partition,
             has_masked_rows=is_masked,
             sequence=snapshot.sequence_number or 0,
         )
 
-    def _stored(self, path: str, schema: Any) -> list[tuple[str, str]]:
-        """Return what the columns of a schema are called in a file, and their types."""
+    def _only_in_partition(
+        self, entry: Any, schema: Any, own: Mapping[int | None, pa.Field]
+    ) -> dict[str, str | None]:
+        """Return the values of columns that a file lacks since its partition has them, as in Hive.
+
+        :param own: the file's columns by their ids
+        :raises FileRefused: a value's text is not exact
+        """
+        lacking = {each.field_id: each for each in schema.fields if each.field_id not in own}
+        parts = enumerate(self._table.specs()[entry.spec_id].fields) if lacking else ()
+        values: dict[str, str | None] = {}
+        for number, part in parts:
+            if str(part.transform) != "identity" or part.source_id not in lacking:
+                continue
+            column, value = lacking[part.source_id], entry.partition[number]
+            if value is not None and str(column.field_type) not in _AS_TEXT:
+                raise FileRefused(
+                    f"{locate(_identity(entry.file_path))} has no column {column.name}, and its "
+                    f"partition has the value as {column.field_type}, which is not read",
+                    remedy="let the table rewrite the file; then {resume_runs}.",
+                )
+            values[column.name] = None if value is None else str(value)
+        return values
+
+    def _columns(self, path: str) -> dict[int | None, pa.Field]:
+        """Return the columns of a file by their ids."""
         filesystem, inner = open_filesystem(path)
         try:
             with filesystem.open_input_file(inner) as file:
@@ -201,8 +230,7 @@ class IcebergLog(TableLog):
         except (OSError, pa.ArrowException) as error:
             raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
         columns = [*own] if _have_ids(own) else self._by_name(path, own)
-        names = {_id_of(each): each for each in columns}
-        return [_column(each, names) for each in schema.fields]
+        return {_id_of(each): each for each in columns}
 
     def _by_name(self, path: str, own: pa.Schema) -> list[pa.Field]:
         """Return the columns of a file that lacks ids, with those of the table's name mapping."""

@@ -17,10 +17,13 @@ from typing import Any, ClassVar
 
 import pytest
 from pyiceberg import catalog as catalogs
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
+    DateType,
     IntegerType,
     ListType,
     LongType,
@@ -370,6 +373,47 @@ def test_fields_inside_columns_without_ids_are_read_by_the_name_mapping(orders, 
         change.remove_properties("schema.name-mapping.default")
     with pytest.raises(FileRefused, match="has columns without ids"):
         SPOUT.plan(None, NoItems())
+
+
+@pytest.mark.parametrize("day", ["Mon", None])
+def test_a_partition_column_that_no_file_has_is_taken_from_the_partition(orders, tmp_path, day):
+    """As in a table that was Hive's; it was NULL in each row."""
+    add_without_a_column(orders, tmp_path, day)
+    [item] = SPOUT.plan(None, NoItems())
+    assert (item.values, item.stored) == ({"day": day}, "")
+
+
+def test_a_value_that_the_partition_has_in_another_form_is_refused(orders, tmp_path):
+    with orders.table.update_schema() as update:
+        update.add_column("on", DateType())
+    with orders.table.update_spec() as spec:
+        spec.remove_field("day")
+        spec.add_identity("on")
+    add_without_a_column(orders, tmp_path, 20_000)
+    with pytest.raises(FileRefused, match="no column on, and its partition has the value as date"):
+        SPOUT.plan(None, NoItems())
+
+
+def add_without_a_column(orders: Orders, folder: Path, value: Any) -> None:
+    """Add a file without the column of the partition, which has this value."""
+    path = folder / "added.parquet"
+    columns = [n for n in ("customer", "day", "price") if n != orders.table.spec().fields[0].name]
+    pq.write_table(table_of([(1, "Tue", 5)]).select(columns), path)
+    table = orders.table
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(value),
+        file_size_in_bytes=path.stat().st_size,
+        record_count=1,
+    )
+    file.spec_id = table.spec().spec_id
+    mapping = table.schema().name_mapping.model_dump_json()
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": mapping})
+        with change.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
 
 
 def test_a_type_that_spark_does_not_read_is_refused(orders):
