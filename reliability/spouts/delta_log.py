@@ -16,7 +16,12 @@ from urllib.parse import unquote
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
 from reliability.deployment.lazy import fs, library, pa
-from reliability.spouts.file_names import identity_of_file, is_uri, locate
+from reliability.spouts.file_names import (
+    identity_of_decoded,
+    is_uri,
+    locate,
+    without_file_scheme,
+)
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
 
@@ -52,7 +57,7 @@ class DeltaLog(TableLog):
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path.rstrip("/")
+        self.path = without_file_scheme(path).rstrip("/")
         self._place = locate(self.path)
         self.where = f"the table at {self._place}"
         self._library = library("deltalake", "delta", "a DeltaSpout")
@@ -183,10 +188,10 @@ class DeltaLog(TableLog):
         return bool(filesystem.get_file_info(inner).type != fs.FileType.File)
 
     def _identity(self, path: str, *, is_encoded: bool = True) -> str:
-        """Return the name of a file, which the log has relative to the table, and encoded."""
+        """Return the name of a file, which the log has encoded, relative to the table or whole."""
         path = unquote(path) if is_encoded else path
-        whole = path if is_uri(path) or path.startswith("/") else f"{self.path}/{path}"
-        return identity_of_file(whole)
+        is_whole = is_uri(path) or path.startswith(("/", "file:/"))
+        return identity_of_decoded(path if is_whole else f"{self.path}/{path}")
 
     def _metadata_at(self, version: int) -> Metadata:
         table = self._at(version)

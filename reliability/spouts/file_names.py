@@ -130,6 +130,18 @@ def identity_of_file(path: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+def identity_of_decoded(path: str) -> str:
+    """Return the name that the ledger gives to a file, from a path or URI that is not encoded.
+
+    >>> identity_of_decoded("file:/lake/a%20b")
+    '/lake/a%20b'
+    """
+    for scheme in ("file://", "file:"):
+        if path.startswith(f"{scheme}/"):
+            return identity_of_file(path[len(scheme) :])
+    return identity_of_file(path)
+
+
 def check_name(path: str) -> None:
     """Raise SourceUnreadable if Spark cannot read a file of this name, whatever is in it."""
     if reason := _why_unreadable(path):

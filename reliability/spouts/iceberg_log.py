@@ -19,7 +19,7 @@ from reliability.core.errors import (
 )
 from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.ddl import ddl_of
-from reliability.spouts.file_names import identity_of_file, locate
+from reliability.spouts.file_names import identity_of_decoded, locate
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
 
@@ -175,7 +175,7 @@ class IcebergLog(TableLog):
             ) from error
 
     def _file(self, entry: Any, snapshot: Any, *, is_masked: bool = False) -> LoggedFile:
-        path = _identity(entry.file_path)
+        path = identity_of_decoded(entry.file_path)
         if entry.file_format.name != "PARQUET":
             raise FileRefused(f"{locate(path)} is a file of {entry.file_format.name}, not Parquet")
         schema = self._schemas.get(snapshot.schema_id) or self._table.schema()
@@ -211,8 +211,9 @@ class IcebergLog(TableLog):
                 continue
             column, value = lacking[part.source_id], entry.partition[number]
             if value is not None and str(column.field_type) not in _AS_TEXT:
+                place = locate(identity_of_decoded(entry.file_path))
                 raise FileRefused(
-                    f"{locate(_identity(entry.file_path))} has no column {column.name}, and its "
+                    f"{place} has no column {column.name}, and its "
                     f"partition has the value as {column.field_type}, which is not read",
                     remedy="let the table rewrite the file; then {resume_runs}.",
                 )
@@ -249,14 +250,6 @@ class IcebergLog(TableLog):
             "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit more "
             "often than snapshots expire.",
         )
-
-
-def _identity(path: str) -> str:
-    """Return the name of a data file; a manifest has a URI that is not encoded."""
-    for scheme in ("file://", "file:"):
-        if path.startswith(f"{scheme}/"):
-            return identity_of_file(path[len(scheme) :])
-    return identity_of_file(path)
 
 
 def _column(wanted: Any, names: Mapping[int | None, pa.Field]) -> tuple[str, str]:

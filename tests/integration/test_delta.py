@@ -329,6 +329,22 @@ def test_the_first_emission_takes_the_table_as_it_is(orders):
     assert plan_of(DeltaSpout(str(orders), since=99)) == []
 
 
+@pytest.mark.parametrize("scheme", ["file:", "file://", ""])
+def test_files_of_a_clone_stay_where_they_are(orders, tmp_path, scheme):
+    """Its log names them by absolute URIs; some writers have one slash behind `file:`."""
+    clone = tmp_path / "clone"
+    (clone / "_delta_log").mkdir(parents=True)
+    lines = actions_of(orders, 0)
+    for line in lines:
+        if "add" in line:
+            line["add"]["path"] = f"{scheme}{orders}/{line['add']['path']}"
+    log_of(clone, 0).write_text("\n".join(map(json.dumps, lines)))
+    spout = DeltaSpout(f"{scheme}{clone}", since=0)
+    items = plan_of(spout)
+    assert {f"/{item.path.lstrip('/')}" for item in items} == {*map(str, added_by(orders, 0))}
+    spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
+
+
 def test_a_log_that_was_cleaned_up_is_said_plainly(orders):
     txids = Txids()
     spout = DeltaSpout(str(orders))
