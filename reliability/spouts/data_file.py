@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.types import common_type
-from reliability.deployment.lazy import F
+from reliability.deployment.lazy import F, T
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.parquet_columns import Columns
@@ -23,6 +23,7 @@ from reliability.spouts.spark_files import united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,36 +70,49 @@ def frame_of_files(spark: SparkSession, files: Sequence[DataFile], wanted: Colum
         times[each.path] += 1
         key = (each.schema, each.stored, frozenset(each.partition), times[each.path])
         groups[key].append(each)
-    return united([_frame(spark, alike, wanted) for alike in groups.values()])
+    # Spark cannot read the text of a type that has a field such as `a b`
+    texts = {text for each in files for text in (each.schema, each.stored) if text}
+    schemas = [spark.createDataFrame([], text).schema for text in sorted(texts)]
+    types = {f.dataType.simpleString(): f.dataType for each in schemas for f in each}
+    return united([_frame(spark, alike, wanted, types) for alike in groups.values()])
 
 
-def _frame(spark: SparkSession, files: Sequence[DataFile], wanted: Columns) -> DataFrame:
-    """Return the rows of files that are alike."""
+def _frame(
+    spark: SparkSession, files: Sequence[DataFile], wanted: Columns, types: Mapping[str, DataType]
+) -> DataFrame:
+    """Return the rows of files that are alike.
+
+    :param types: of all files' columns, by their texts
+    """
     first = files[0]
     inside = [column for column in first.columns if column[0] not in first.partition]
     stored = columns_in(first.stored) if first.stored else tuple(inside)
     places = {each.path: each.ordinal for each in files}
     items = [FileItem(path=each.path, size=each.size, mtime_ns=0, rows=0) for each in files]
-    rows = read_rows(spark, items, places, stored)
+    stored_types = T.StructType([T.StructField(name, types[type_]) for name, type_ in stored])
+    rows = read_rows(spark, items, places, stored_types)
     own = {
-        name: F.col(quoted(theirs)).cast(type_)
+        name: F.col(quoted(theirs)).cast(types[type_])
         for (name, type_), (theirs, _) in zip(inside, stored, strict=True)
     }
     for name, type_ in first.columns:
         if name in first.partition:
-            own[name] = _partition_value(files, name, rows.ordinal).cast(type_)
-    types = dict(first.columns)
+            own[name] = _partition_value(files, name, rows.ordinal).cast(types[type_])
+    texts = dict(first.columns)
     return rows.select(
-        {name: _converted(own.get(name), name, types.get(name), type_) for name, type_ in wanted}
+        {
+            name: F.lit(None).cast(types.get(type_, type_))
+            if name not in own
+            else _converted(own[name], name, texts[name], type_)
+            for name, type_ in wanted
+        }
     )
 
 
-def _converted(column: Column | None, name: str, own: str | None, wanted: str) -> Column:
-    if column is None:
-        return F.lit(None).cast(wanted)
+def _converted(column: Column, name: str, own: str, wanted: str) -> Column:
     if own == wanted:
         return column
-    if own is None or common_type(own, wanted) != wanted:
+    if common_type(own, wanted) != wanted:
         raise SchemaMismatch(
             f"column {name} is {own} in a file of the batch, and {wanted} in another",
             remedy="cast it in the job that writes the table; {skip} leaves the batch out.",

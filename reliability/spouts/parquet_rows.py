@@ -19,7 +19,7 @@ from reliability.spouts.file_item import FileItem, one_per_file
 from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import of_each
 from reliability.spouts.footer import read_with_groups
-from reliability.spouts.parquet_columns import Columns, in_spark
+from reliability.spouts.parquet_columns import in_spark
 from reliability.spouts.read_parquet import Piece, ReadParquet
 from reliability.spouts.spark_files import (
     as_spark_reads,
@@ -31,6 +31,7 @@ from reliability.spouts.spark_files import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _PIECES_PER_CORE = 4
 
@@ -72,7 +73,7 @@ def read_rows(
     spark: SparkSession,
     items: Iterable[FileItem],
     places: Mapping[str, int],
-    columns: Columns | None = None,
+    columns: StructType | None = None,
 ) -> ParquetRows:
     """Return the rows of files; of one of which some row groups are asked for, others may be there.
 
@@ -86,7 +87,7 @@ def read_rows(
     files = one_per_file(items)
     if not reads_by_spark(spark, files[0].path):
         return _by_arrow(spark, items, places, columns)
-    reader = spark.read if columns is None else spark.read.schema(ddl_of(columns))
+    reader = spark.read if columns is None else spark.read.schema(columns)
     frame = reader.parquet(*as_spark_reads(spark, (file.path for file in files)))
     return ParquetRows(
         frame=frame,
@@ -101,21 +102,20 @@ def _by_arrow(
     spark: SparkSession,
     items: Sequence[FileItem],
     places: Mapping[str, int],
-    columns: Columns | None,
+    columns: StructType | None,
 ) -> ParquetRows:
     """Read each row group in one of Spark's tasks."""
     files = one_per_file(items)
     footers = of_each([file.path for file in files], read_with_groups)
-    if columns is None:
-        columns = in_spark(footers[0][0].columns)
+    own_columns = ddl_of(in_spark(footers[0][0].columns))
     try:
-        empty = spark.createDataFrame([], ddl_of(columns))
+        empty = spark.createDataFrame([], own_columns if columns is None else columns)
     except spark_errors.ParseException as error:  # a field inside a column is called like `a b`
         raise SchemaMismatch(
             f"{locate(files[0].path)} cannot be read without the jars of its store: {error}",
             remedy="give Spark the jars of its file system, or rename the field at the source.",
         ) from error
-    names = [name for name, _ in columns]
+    names = empty.columns
     wanted = defaultdict(list)
     for item in items:
         wanted[item.path].append(item)

@@ -498,6 +498,17 @@ def test_columns_with_quotes_in_their_names_are_read(tmp_path, name):
     assert plan_of(declared) == [item]
 
 
+def test_fields_inside_columns_have_any_name(tmp_path, spark):
+    """Spark does not read the text of such a type: each attempt failed with a ParseException."""
+    for columns in ({"day": ["Mon"]}, {"day": ["Tue"], "pair": [{"it's": 1, "a b": "x", "é`": 2}]}):
+        new = pa.table({"id": [1], **columns})
+        write_deltalake(str(tmp_path), new, mode="append", schema_mode="merge", partition_by="day")
+    txids, spout = Txids(), DeltaSpout(str(tmp_path))
+    record(spout, txids)
+    found = read(spark, spout, txids.batches[1])
+    assert found == {(1, "Mon", None): 1, (1, "Tue", (1, "x", 2)): 1}
+
+
 SCHEMA = "customer bigint, day string, price bigint"
 
 
