@@ -124,7 +124,7 @@ class IcebergLog(TableLog):
         if position.version not in self._snapshots:
             if position.is_whole and self._follows(position):
                 return begin
-            raise self._expired("a snapshot that no emission has read")
+            raise self._expired("a snapshot that no txid has read")
         raise SourceChanged(
             f"{self.where} does not go back to snapshot {position.version} any more, which a txid "
             "has read: it was rolled back, or its main branch was replaced",
@@ -247,8 +247,8 @@ class IcebergLog(TableLog):
         return SourceChanged(
             f"{what} of {self.where} has expired, and it is not known what it has changed",
             remedy="find out from the writers which rows came since; then set since= in the "
-            "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit more "
-            "often than snapshots expire.",
+            "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit, "
+            "and append, more often than snapshots expire: a txid alone keeps how far was read.",
         )
 
 

@@ -240,6 +240,19 @@ def test_expired_snapshots_are_said_plainly(filled):
         record(replace(SPOUT, since=17), Txids())
 
 
+def test_an_expired_compaction_that_left_no_txid_is_said_as_such(filled):
+    """An emission had read it, and found nothing to keep; the error said that none had."""
+    txids = Txids()
+    record(SPOUT, txids)
+    filled.moves()
+    assert record(SPOUT, txids) == []
+    filled.append((5, "Tue", 3))
+    filled.table.maintenance.expire_snapshots().by_ids(filled.ids[:-1]).commit()
+    with pytest.raises(SourceChanged, match=r"no txid has read .*Emit, and append, more often"):
+        record(SPOUT, txids)
+    assert record(replace(SPOUT, since=filled.ids[-1]), txids) == [1]
+
+
 def test_a_table_that_was_rolled_back_is_found(filled):
     txids = Txids()
     record(SPOUT, txids)
