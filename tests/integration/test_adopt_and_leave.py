@@ -448,10 +448,20 @@ def test_adopted_rows_are_not_lost_with_a_changed_definition(connection):
         shop.deliver(batch(1))
     adopt(connection, shop.topology, "small", "small")
     changed = small(connection, values={"n": Count()})
-    with pytest.raises(StateDefinitionChanged, match="has adopted rows"):
+    with pytest.raises(StateDefinitionChanged, match=r"public\.small was adopted"):
         changed.deliver(batch(1))
     shop.commit(batch(1))
     assert is_exact(shop)
+
+
+def test_an_empty_adopted_table_is_not_dropped_with_a_changed_definition(connection):
+    """C10: a person's columns, indexes, triggers and grants are in it."""
+    do(connection, f"CREATE TABLE small ({FITS}, note text DEFAULT 'mine')")
+    adopt(connection, small(connection).topology, "small", "small")
+    changed = small(connection, values={"n": Count()})
+    with pytest.raises(StateDefinitionChanged, match=r"public\.small was adopted"):
+        changed.deliver(batch(1))
+    assert rows(connection, "SELECT k, note FROM small") == []
 
 
 def test_types_are_widened_in_place_and_triggers_do_not_fire(connection):

@@ -4,7 +4,8 @@ While nothing of it has committed, changed definitions of states are taken at on
 
 1. compare the code's definitions with those of the ledger, in every database
 2. fence every live attempt: what it has staged is for the old definitions
-3. drop the tables of the states that differ; they must be empty, and nothing may depend on them
+3. drop the tables of the states that differ; they must be empty and not adopted, and nothing may
+   depend on them
 
 The second step commits before the third: the fenced Spark tasks then release the tables, which they
 lock while they copy. `declare` creates the new tables.
@@ -194,21 +195,21 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
                 remedy="drop what depends on the table and create it again afterwards, or restore "
                 "the old definition.",
             )
-        if count_rows(tx, tables):
-            key = StateKey(topology.name, tables.name)
-            is_adopted = tx.first("adoption", **key) is not None
-            rows = "adopted rows" if is_adopted else "rows that no txid has added"
-            way = f"TRUNCATE {tables.target_name}"
+        key = StateKey(topology.name, tables.name)
+        is_adopted = tx.first("adoption", **key) is not None
+        if is_adopted or count_rows(tx, tables):
+            what, way = "has rows that no txid has added", f"TRUNCATE {tables.target_name}"
             if is_adopted:
+                what = "was adopted"
                 way = f"run `reliability drop {topology.name} --keep-tables` and adopt it again"
             raise StateDefinitionChanged(
                 f"state {tables.state.name} of {topology.name} has changed before its first "
-                f"commit, but its table {tables.target_name} has {rows}",
+                f"commit, but its table {tables.target_name} {what}",
                 remedy=f"{way}, or restore the old definition.",
             )
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
-        tx.one("forget_state", topology=topology.name, state=tables.state.name)
+        tx.one("forget_state", **key)
 
 
 def dependents_of(tx: DatabaseTransaction, tables: StateTables) -> Sequence[str]:
