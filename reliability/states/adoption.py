@@ -38,6 +38,7 @@ class AdoptedTable:
 
     :param name: its schema and its name
     :param is_lockable: others can be kept from changing its rows
+    :param rule: one of its rules that do something instead of what a commit does
     :param keys: its unique keys over the state's key, as the query `unique_keys` returns them
     :param columns: as the query `table_to_adopt` returns them
     """
@@ -46,6 +47,7 @@ class AdoptedTable:
     name: tuple[str, str]
     is_ordinary: bool
     is_lockable: bool
+    rule: str | None
     keys: Sequence[Mapping[str, Any]]
     columns: Sequence[Mapping[str, Any]]
 
@@ -69,6 +71,8 @@ class AdoptedTable:
             yield "it is no ordinary table, but a view, a partition, unlogged or the like"
         elif any(key["is_deferrable"] for key in self.keys):
             yield "its unique key is deferrable, and no commit could look for it"
+        elif self.rule:
+            yield f"its rule {self.rule} does something instead of what a commit would do"
 
     def _values(self) -> Iterator[str]:
         for name, shown in self.tables.key_and_values().items():

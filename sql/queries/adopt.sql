@@ -7,6 +7,8 @@ SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (
        AS is_ordinary,
        c.relkind IN ('r', 'p')
        AND has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE') AS is_lockable,
+       (SELECT min(r.rulename) FROM pg_catalog.pg_rewrite r
+         WHERE r.ev_class = c.oid AND r.is_instead AND r.ev_type <> '1' AND r.ev_enabled <> 'D') AS rule,
        pg_has_role(c.relowner, 'USAGE') AS is_own,
        quote_ident(pg_get_userbyid(c.relowner)) AS owner, quote_ident(current_user) AS role,
        (SELECT jsonb_agg(jsonb_build_object(

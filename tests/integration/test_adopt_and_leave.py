@@ -393,6 +393,16 @@ def test_an_erased_person_does_not_come_back_in_appended_rows(connection):
     refused(connection, shop, "erased from shop by their name")
 
 
+@pytest.mark.parametrize("event", ["INSERT", "UPDATE", "DELETE"])
+def test_a_table_whose_rule_would_swallow_rows_is_refused(connection, event):
+    """H7: a commit wrote nothing, and nobody heard of it."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, f"CREATE RULE swallow AS ON {event} TO small DO INSTEAD NOTHING")
+    refused(connection, small(connection), "its rule swallow does something instead of")
+    do(connection, "ALTER TABLE small DISABLE RULE swallow")
+    adopt(connection, small(connection).topology, "small", "small")
+
+
 @pytest.mark.parametrize(("values", "said"), ROWS.items())
 def test_rows_that_are_no_rows_of_the_state_are_refused(connection, values, said):
     do(connection, "CREATE TABLE small (k bigint, n bigint, total numeric(14,2))")

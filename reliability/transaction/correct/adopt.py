@@ -178,8 +178,8 @@ def _described(
         raise _not_possible(own, f"there is no table {called}")
     unique = tx.all("unique_keys", table=called)
     keys = [key for key in unique if key["columns"] == sorted(own.key)]
-    columns = row["columns"] or ()
-    return AdoptedTable(own, name, row["is_ordinary"], row["is_lockable"], keys, columns), row
+    known = {of: row[of] for of in ("is_ordinary", "is_lockable", "rule")}
+    return AdoptedTable(own, name, keys=keys, columns=row["columns"] or (), **known), row
 
 
 def _check_rows(
