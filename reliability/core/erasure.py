@@ -98,6 +98,55 @@ class Quarantined:
         return cls(contents, is_cut, values, frozenset(shown))
 
 
+class Persons:
+    """Persons who are looked for together: each row costs the same, however many they are.
+
+    >>> persons = Persons([Person("name", "ann"), Person("name", "Bo Li"), Person("id", "17")])
+    >>> whole = ('{"Name":"ann"}', '{"name":"x","id":1}', '{"_record":"bo li,1"}', '{"x":"li"}')
+    >>> [persons.have(Quarantined.of(contents, is_cut=False)) for contents in whole]
+    [True, False, None, False]
+    >>> [persons.have(Quarantined.of(contents, is_cut=True)) for contents in ('{"id":17,', '{"')]
+    [True, None]
+    """
+
+    def __init__(self, persons: Iterable[Person]) -> None:
+        self._texts: set[tuple[str, bool, str]] = set()
+        self._columns: set[str] = set()
+        self._by_word: dict[tuple[bool, str], list[Person]] = {}
+        for person in persons:
+            self._texts.add((person.column.lower(), person.is_uuid, person.text))
+            self._columns.add(person.column.lower())
+            words = _words(person.text) or [""]
+            self._by_word.setdefault((person.is_uuid, words[0]), []).append(person)
+        self._notations = {is_uuid for is_uuid, _ in self._by_word}
+
+    def are_in(self, values: Mapping[str, object]) -> bool:
+        """Say whether `Person.is_in` is true for one of them."""
+        return any(
+            (name.lower(), is_uuid, _text_of(value, is_uuid=is_uuid)) in self._texts
+            for name, value in values.items()
+            for is_uuid in self._notations
+        )
+
+    def have(self, row: Quarantined) -> bool | None:
+        """Say whether `Person.has` is true for one of them, and otherwise None for one of them."""
+        if self.are_in(row.values):
+            return True
+        if row.is_cut:
+            return False if self._columns <= row.shown else None
+        persons = (
+            person
+            for is_uuid in self._notations
+            for word in {"", *_words(comparable(row.contents, is_uuid=is_uuid))}
+            for person in self._by_word.get((is_uuid, word), ())
+        )
+        return None if any(person.has(row) is None for person in persons) else False
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
 def _text_of(value: object, *, is_uuid: bool) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None

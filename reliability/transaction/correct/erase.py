@@ -26,6 +26,7 @@ from reliability.core.erasure import (
     ERASED,
     ErasedKeys,
     Person,
+    Persons,
     Quarantined,
     person_of,
     shows_person,
@@ -276,13 +277,13 @@ def _erase_quarantined(
     tx: DatabaseTransaction, topology: str, persons: Sequence[Person]
 ) -> tuple[int, int]:
     """Delete rows from the quarantine; return their number, and that of the unclear ones."""
-    gone, unclear = [], 0
+    gone, unclear, wanted = [], 0, Persons(persons)
     for row in tx.all("quarantined_rows_to_judge", topology=topology):
         contents = Quarantined.of(row["contents"], is_cut=row["is_cut"])
-        judged = [person.has(contents) for person in persons]
-        if True in judged:
+        is_theirs = wanted.have(contents)
+        if is_theirs:
             gone.append(row)
-        elif None in judged:
+        elif is_theirs is None:
             unclear += 1
     tx.run(
         "erase_quarantined",
@@ -296,11 +297,12 @@ def _erase_quarantined(
 
 
 def _erase_corrections(tx: DatabaseTransaction, topology: str, persons: Sequence[Person]) -> int:
+    wanted = Persons(persons)
     ids = [
         row["correction_id"]
         for row in tx.all("corrections_to_judge", topology=topology)
         for values in [(parse_exact(row["was"]), parse_exact(row["becomes"]))]
-        if any(person.is_in(each) for person in persons for each in values)
+        if any(wanted.are_in(each) for each in values)
     ]
     return tx.run("erase_corrections", ids=ids) if ids else 0
 
