@@ -125,7 +125,15 @@ SELECT count(*) FILTER (
        count(*) FILTER (
                         WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
-       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum(" before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum(" before revenue"), 0), 0)::text)) AS moved
+       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders") FILTER (
+                                                                                                      WHERE "target"."orders" IS DISTINCT
+                                                                                                        FROM " before orders"), 0) - coalesce(sum(" before orders") FILTER (
+                                                                                                                                                                            WHERE "target"."orders" IS DISTINCT
+                                                                                                                                                                              FROM " before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue") FILTER (
+                                                                                                                                                                                                                                                                                WHERE "target"."revenue" IS DISTINCT
+                                                                                                                                                                                                                                                                                  FROM " before revenue"), 0) - coalesce(sum(" before revenue") FILTER (
+                                                                                                                                                                                                                                                                                                                                                        WHERE "target"."revenue" IS DISTINCT
+                                                                                                                                                                                                                                                                                                                                                          FROM " before revenue"), 0), 0)::text)) AS moved
 FROM "pg_temp"."reached" AS reached
 LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
                                            OR ("reached"."customer" IS NULL

@@ -242,6 +242,16 @@ def test_sums_of_floats_move_though_all_of_them_together_are_no_float(tx):
     assert told.moved["total"] == Decimal("Infinity")
 
 
+@pytest.mark.parametrize("endless", ["inf", "nan"])
+def test_a_sum_that_stays_endless_does_not_hide_by_how_much_others_moved(tx, endless):
+    one = OneState(tx, state(FLOAT))
+    one.commit([row(float(endless)), row(1.0, k=2)])
+    told = one.replay(1, [row(float(endless)), row(1.0), row(5.0, k=2)])
+    assert told
+    assert told.rows_changed == 2
+    assert told.moved["total"] == Decimal(4)
+
+
 def test_verify_tells_of_floats_that_are_too_far_apart_to_subtract(tx):
     one = OneState(tx, state(FLOAT))
     for value in (0.8e308, -0.8e308, 0.8e308):  # without a sign they are no float together

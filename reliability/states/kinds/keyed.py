@@ -165,9 +165,11 @@ def _before(name: str) -> Identifier:
 
 
 def _moved(column: Column) -> Composed:
+    """Subtract the sums of the values that differ: with an Infinity in both, nothing is left."""
     now, before = Identifier("target", column.name), _before(column.name)
-    return SQL("nullif(coalesce(sum({}), 0) - coalesce(sum({}), 0), 0)::text").format(
-        _added_up(column, now), _added_up(column, before)
+    added_up = "coalesce(sum({}) FILTER (WHERE {} IS DISTINCT FROM {}), 0)"
+    return SQL(f"nullif({added_up} - {added_up}, 0)::text").format(
+        *(_added_up(column, now), now, before), *(_added_up(column, before), now, before)
     )
 
 
