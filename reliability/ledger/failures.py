@@ -49,7 +49,7 @@ _REFUSED = re.compile(
     r"authentication failed|auth failed|no password supplied|no such user"
     r"|[Tt]enant or user not found"
     r"|role \"[^\"]*\" (does not exist|is not permitted to log in)"
-    r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|pg_hba\.conf"  # no entry, or one that rejects: the name stands in every language's message
     r"|database \"[^\"]*\" does not exist|no such database|permission denied for database"
     r"|requires a valid client certificate"
 )

@@ -85,6 +85,7 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         AT + 'FATAL:  database "warehouse" does not exist',
         AT + 'FATAL:  permission denied for database "warehouse"',
         AT + 'FATAL:  no pg_hba.conf entry for host "10.0.0.2", user "etl", database "x", no SSL',
+        AT + "FATAL:  kein pg_hba.conf-Eintrag für Host »10.0.0.2«, Benutzer »etl«, Datenbank »x«",
         AT + "fe_sendauth: no password supplied",
         AT + "FATAL:  SASL authentication failed",
         AT + "FATAL:  Tenant or user not found",
