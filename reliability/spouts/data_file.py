@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
+from reliability.core.remedy import Remedy
 from reliability.core.types import common_type
 from reliability.deployment.lazy import F, T
 from reliability.spouts.ddl import read_ddl
@@ -115,7 +116,7 @@ def _converted(column: Column, name: str, own: str, wanted: str) -> Column:
     if common_type(own, wanted) != wanted:
         raise SchemaMismatch(
             f"column {name} is {own} in a file of the batch, and {wanted} in another",
-            remedy="cast it in the job that writes the table; {skip} leaves the batch out.",
+            remedy=Remedy("cast it in the job that writes the table; {skip} leaves the batch out."),
         )
     return column.cast(wanted)
 

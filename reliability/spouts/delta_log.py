@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
+from reliability.core.remedy import Remedy
 from reliability.deployment.lazy import fs, library, pa
 from reliability.spouts.file_names import (
     identity_of_decoded,
@@ -145,9 +146,11 @@ class DeltaLog(TableLog):
             raise SourceChanged(
                 f"the log of {self._place} has no version {version} any more, and it is not known "
                 "what it has changed",
-                remedy="find out from the writers which rows came since; then set since= in the "
-                "DeltaSpout to the first version that is to be read, and {resume_runs}. Emit more "
-                "often than delta.logRetentionDuration, or raise that.",
+                remedy=Remedy(
+                    "find out from the writers which rows came since; then set since= in the "
+                    "DeltaSpout to the first version that is to be read, and {resume_runs}. Emit "
+                    "more often than delta.logRetentionDuration, or raise that."
+                ),
             ) from None
         except OSError as error:
             raise SourceUnreadable(f"the log of {self._place} cannot be read: {error}") from error

@@ -17,6 +17,7 @@ from reliability.core.errors import (
     SourceChanged,
     SourceUnreadable,
 )
+from reliability.core.remedy import Remedy
 from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_names import identity_of_decoded, locate
@@ -128,7 +129,9 @@ class IcebergLog(TableLog):
         raise SourceChanged(
             f"{self.where} does not go back to snapshot {position.version} any more, which a txid "
             "has read: it was rolled back, or its main branch was replaced",
-            remedy="set the branch to that snapshot, or to one behind it; then {resume_runs}.",
+            remedy=Remedy(
+                "set the branch to that snapshot, or to one behind it; then {resume_runs}."
+            ),
         )
 
     def _follows(self, position: Position) -> bool:
@@ -215,7 +218,7 @@ class IcebergLog(TableLog):
                 raise FileRefused(
                     f"{place} has no column {column.name}, and its "
                     f"partition has the value as {column.field_type}, which is not read",
-                    remedy="let the table rewrite the file; then {resume_runs}.",
+                    remedy=Remedy("let the table rewrite the file; then {resume_runs}."),
                 )
             values[column.name] = None if value is None else str(value)
         return values
@@ -239,16 +242,20 @@ class IcebergLog(TableLog):
         if mapping is None:
             raise FileRefused(
                 f"{locate(path)} has columns without ids, and {self.where} has no name mapping",
-                remedy="set the table's property schema.name-mapping.default; then {resume_runs}.",
+                remedy=Remedy(
+                    "set the table's property schema.name-mapping.default; then {resume_runs}."
+                ),
             )
         return _mapped(own, mapping.root)
 
     def _expired(self, what: str) -> SourceChanged:
         return SourceChanged(
             f"{what} of {self.where} has expired, and it is not known what it has changed",
-            remedy="find out from the writers which rows came since; then set since= in the "
-            "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit, "
-            "and append, more often than snapshots expire: a txid alone keeps how far was read.",
+            remedy=Remedy(
+                "find out from the writers which rows came since; then set since= in the "
+                "IcebergSpout to the first snapshot that is to be read, and {resume_runs}. Emit, "
+                "and append, more often than snapshots expire: a txid alone keeps how far was read."
+            ),
         )
 
 

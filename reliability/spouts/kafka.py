@@ -15,6 +15,7 @@ from reliability.core.fold import Fold, reserved
 from reliability.core.keys import read_ranges
 from reliability.core.lineage import Dataset
 from reliability.core.names import check_database
+from reliability.core.remedy import Remedy
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout
 from reliability.deployment.lazy import F, np, pa
 from reliability.spark.frames.accounting_columns import with_tuple_ids
@@ -166,8 +167,10 @@ class KafkaSpout(Spout):
             raise SourceChanged(
                 f"{where} begins at offset {low}: retention has removed offsets {known} to "
                 f"{low - 1}, which no txid has read",
-                remedy='set lost="skip" in the KafkaSpout to go on without them, and '
-                "{resume_runs}. Emit more often than retention.ms, or raise that.",
+                remedy=Remedy(
+                    'set lost="skip" in the KafkaSpout to go on without them, and '
+                    "{resume_runs}. Emit more often than retention.ms, or raise that."
+                ),
             )
         return max(known, low)
 
@@ -218,8 +221,10 @@ class KafkaSpout(Spout):
             if low > item.begin:
                 raise SourceChanged(
                     f"{where} begins at offset {low}: retention removed some of {item.identity}",
-                    remedy="run {refreeze}, which leaves them out; retention should last for as "
-                    "long as you want to replay.",
+                    remedy=Remedy(
+                        "run {refreeze}, which leaves them out; retention should last for as "
+                        "long as you want to replay."
+                    ),
                 )
             _check_is_same(reader, item, low, high)
 

@@ -25,6 +25,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold, reserved
 from reliability.core.lineage import Dataset
+from reliability.core.remedy import Remedy
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout, only
 from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import with_tuple_ids
@@ -252,8 +253,10 @@ class LogSpout(Spout):
                 raise SourceChanged(
                     f"{locate(item.path)} of version {item.version} is gone or has another size; "
                     "the table's clean-up removes files that it has replaced",
-                    remedy="restore the file, and run {resume_runs}; or run {refreeze}, which "
-                    "leaves its rows out. The clean-up should wait for longer than batches take.",
+                    remedy=Remedy(
+                        "restore the file, and run {resume_runs}; or run {refreeze}, which "
+                        "leaves its rows out. Clean-up should wait for longer than batches take."
+                    ),
                 )
 
     def refresh(self, meta: BatchMeta) -> list[LogFile]:

@@ -21,6 +21,7 @@ from reliability.core.fold import Fold
 from reliability.core.keys import read_ranges, write_ranges
 from reliability.core.lineage import Dataset
 from reliability.core.names import source_of_table
+from reliability.core.remedy import Remedy
 from reliability.core.spout import (
     AllocatedItems,
     BatchMeta,
@@ -169,8 +170,10 @@ class UpdatedRowsSpout(Spout):
                     f"table {self.table}: txid {txid} has read {last.rows} rows, and now "
                     f"{now.count} have a {self.updated_at} in its window: they were committed "
                     f"later than lag_seconds={self.lag_seconds}, or by another clock",
-                    remedy="run {refreeze} for this txid, which reads them, and set a longer "
-                    "lag_seconds=.",
+                    remedy=Remedy(
+                        "run {refreeze} for this txid, which reads them, and set a longer "
+                        "lag_seconds=."
+                    ),
                 )
         return ends[txid]
 
