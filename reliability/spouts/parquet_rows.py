@@ -107,9 +107,9 @@ def _by_arrow(
     """Read each row group in one of Spark's tasks."""
     files = one_per_file(items)
     footers = of_each([file.path for file in files], read_with_groups)
-    own_columns = ddl_of(in_spark(footers[0][0].columns))
+    schema = ddl_of(in_spark(footers[0][0].columns)) if columns is None else columns
     try:
-        empty = spark.createDataFrame([], own_columns if columns is None else columns)
+        empty = spark.createDataFrame([], schema)
     except spark_errors.ParseException as error:  # a field inside a column is called like `a b`
         raise SchemaMismatch(
             f"{locate(files[0].path)} cannot be read without the jars of its store: {error}",
