@@ -207,6 +207,7 @@ def _length(timetable: Any) -> Any:
 
 def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
     spout = topology.spout
+    pattern = getattr(spout, "pattern", "")
     if _kind_of(timetable) == "AssetOrTimeSchedule":
         return _zone_notices(topology, timetable.timetable, dag)
     is_period = part_of(timetable, "delta") is not None
@@ -218,7 +219,7 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
             "overlap, or leave an hour out",
             remedy=f'use CronDataIntervalTimetable(…, timezone="{zone}"), or timezone="UTC".',
         )
-    if hasattr(spout, "pattern") and not spout.time_zone and not _is_utc(zone):
+    if pattern and not spout.time_zone and not _is_utc(zone):
         raise InvalidDefinition(
             f"topology {topology.name}: its schedule is in {zone}, and its spout does not say in "
             "which time zone its dates are",
@@ -227,7 +228,6 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
         )
     if not spout.time_zone or not _changes_clocks(spout.time_zone):
         return []
-    pattern = getattr(spout, "pattern", "")
     if is_period and is_timed(pattern) and not tells_hours(pattern):
         raise InvalidDefinition(
             f"topology {topology.name}: its days are those of {spout.time_zone}, where some have "
