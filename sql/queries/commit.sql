@@ -1,17 +1,19 @@
 -- facts_to_apply --
 -- The definitions of the states in the order of their locks, whether the batch of any of these txids is
--- not frozen, the states for which an attempt has staged each key once, by txid, and the audits of
--- tables that the attempts were sealed with.
+-- not frozen, by state the txids whose attempts have staged each key once, and the audits of tables that
+-- the attempts were sealed with.
 SELECT coalesce((SELECT jsonb_agg(s.definition ORDER BY s.state) FROM reliability.state s
                   WHERE s.topology = %(topology)s), '[]') AS definitions,
        EXISTS (SELECT FROM reliability.transaction
                 WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
                   AND batch_meta IS NULL) AS is_any_unfrozen,
-       coalesce((SELECT jsonb_agg(jsonb_build_array(own.state, own.txid))
-                   FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[])
-                        AS planned(txid, attempt_id)
-                   JOIN reliability.attempt_table own USING (txid, attempt_id)
-                  WHERE own.topology = %(topology)s AND own.is_folded), '[]') AS folded,
+       coalesce((SELECT jsonb_object_agg(state, txids) FROM (
+              SELECT own.state, array_agg(own.txid) AS txids
+                FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[])
+                     AS planned(txid, attempt_id)
+                JOIN reliability.attempt_table own USING (txid, attempt_id)
+               WHERE own.topology = %(topology)s AND own.is_folded
+               GROUP BY own.state) AS by_state), '{}') AS folded,
        coalesce((SELECT jsonb_agg(to_jsonb(audits) ORDER BY state, name) FROM (
               SELECT r.state, d.digest, d.name, d.severity, d.query,
                      array_agg(r.txid ORDER BY r.txid) AS txids,

@@ -6,7 +6,7 @@ statements. Only the coordinator's ledger decides which plan counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,8 +101,8 @@ class RefusedPlan:
     audits: Sequence[AuditOutcome] = ()
 
 
-Folded = Collection[tuple[str, int]]
-"""The state and the txid of each contribution that has no key twice."""
+Folded = Mapping[str, Sequence[int]]
+"""State -> the txids whose contributions to it have no key twice."""
 Planner = Callable[[DatabaseTransaction], Plan]
 """Plans a change under the topology's lock."""
 
@@ -126,7 +126,7 @@ def apply_plan(
     facts = tx.one("facts_to_apply", topology=topology, **_attempts(plan))
     states = tables_of(topology, facts["definitions"])
     differences: list[Difference] = []
-    folded = {(state, txid) for state, txid in facts["folded"]}
+    folded: Folded = facts["folded"]
     if is_group_of_first_commits(plan) and not facts["is_any_unfrozen"]:
         _commit(tx, states, plan, folded)
     else:
@@ -177,8 +177,7 @@ def _commit(
 ) -> None:
     """Add the contributions of consecutive txids to each state, and move the pointers to them."""
     for state in states:
-        txids = {txid for name, txid in folded if name == state.name}
-        state.commit(tx, *plan, folded=txids)
+        state.commit(tx, *plan, folded=folded.get(state.name, ()))
     _move_pointers(tx, plan)
 
 
