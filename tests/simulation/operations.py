@@ -382,6 +382,16 @@ class HoursPass(Operation):
 
 
 @dataclass(frozen=True)
+class SetClock(Operation):
+    """The server's clock jumps by two hours: forwards, or back."""
+
+    hours: int
+
+    def act(self, world: World) -> None:
+        world.set_clock(self.hours)
+
+
+@dataclass(frozen=True)
 class Sweep(Operation):
     """Somebody passes by."""
 
@@ -505,6 +515,7 @@ _of_runs = st.one_of(
 _of_time = st.one_of(
     st.builds(Late, fault=faults),
     st.builds(HoursPass, silent=st.sampled_from(Silent)),
+    st.builds(SetClock, hours=st.sampled_from([2, -2])),
     st.builds(Sweep, clean=st.booleans(), fault=faults),
     st.builds(Restart),
 )

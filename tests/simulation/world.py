@@ -532,6 +532,12 @@ class World(Unattended):
             ):
                 put_back(tx, self.name, *ENDED)
 
+    def set_clock(self, hours: int) -> None:
+        """Let the ledger's server set its clock: what was noted then lies ahead, or long ago."""
+        with self.connection.transaction() as tx:
+            for noted in tx.all(NOTED):
+                put_back(tx, self.name, noted["table"], noted["column"], hours)
+
     def sweep(self, clean: bool = False) -> None:
         """Pass by."""
         sweep(self.connection, self.name, self.runner.leases, clean=clean)
@@ -575,14 +581,26 @@ def _nothing() -> None:
     pass
 
 
-def put_back(tx: DatabaseTransaction, topology: str, table: str, column: str) -> None:
-    """Let a time that was noted lie two hours before it."""
+def put_back(
+    tx: DatabaseTransaction, topology: str, table: str, column: str, hours: int = 2
+) -> None:
+    """Let a time that was noted lie so many hours before it."""
     statement = SQL(
-        "UPDATE reliability.{0} SET {1} = {1} - interval '2 hours' WHERE topology = %(topology)s"
+        "UPDATE reliability.{0} SET {1} = {1} - %(hours)s * interval '1 hour'"
+        " WHERE topology = %(topology)s"
     )
-    tx.run(statement.format(Identifier(table), Identifier(column)), topology=topology)
+    tx.run(statement.format(Identifier(table), Identifier(column)), topology=topology, hours=hours)
 
 
+#: The times that are noted for a topology by the server's clock.
+NOTED = SQL("""
+    SELECT c.relname AS "table", a.attname AS "column"
+      FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+     WHERE c.relnamespace = 'reliability'::regnamespace AND c.relkind = 'r'
+       AND a.atttypid = 'timestamptz'::regtype AND a.attname ~ '_(at|until)$'
+       AND EXISTS (SELECT FROM pg_attribute t
+                    WHERE t.attrelid = c.oid AND t.attname = 'topology')
+""")
 ENDED = ("attempt", "ended_at")
 HOURS_PASS = {
     Silent.NOBODY: (
