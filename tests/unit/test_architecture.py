@@ -219,6 +219,26 @@ def test_only_these_modules_call_the_jvm_of_spark():
     assert found == {"spark/frames/jvm.py", "spark/warm_engine.py", "spark/warm_session.py"}
 
 
+def test_no_lease_or_order_is_by_the_clock_of_a_host():
+    """The clocks of hosts differ and jump; what is noted in the ledger is by its server's."""
+    reads = re.compile(r"datetime\.now\(|datetime\.utcnow\(|\btime\.time\(|\.today\(|localtime\(")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in (ROOT / "reliability", ROOT / "plugins", ROOT / "spark_apps")
+        for path in folder.rglob("*.py")
+        if reads.search(path.read_text())
+    }
+    assert found == {
+        "reliability/cli/doctor.py",  # compares the clocks
+        "reliability/cli/live.py",  # shown
+        "reliability/deployment/address.py",  # the age of a file of its own
+        "reliability/transaction/own_run.py",  # a part of a name
+        "plugins/reliability_airflow/page/rendering.py",  # shown
+        "plugins/reliability_airflow/schedule.py",  # the year whose zone changes are looked at
+        "plugins/reliability_airflow/waiting.py",  # how long a refused login is waited for
+    }
+
+
 def test_only_one_module_of_the_page_uses_what_airflow_does_not_declare():
     uses = {
         path.name
