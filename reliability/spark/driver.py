@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
-_CAUSED_BY = "Caused by: "
+_THROWN = (": ", "Caused by: ")  # how py4j begins the line of what Java threw, and Java of why
 _TRACEBACK = "Traceback (most recent call last)"
 # what a Spark task of this package raised, in the text of the driver's error
 _RAISED = re.compile(
@@ -309,7 +309,7 @@ def raised_by_task(error: BaseException) -> ReliabilityError | None:
 def _summary(error: Exception) -> str:
     """Return the first line of an error, with what Python's worker raised or Java's last cause."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
+    causes = [line.removeprefix(": ") for line in lines if line.startswith(_THROWN)]
     parts = [line.rstrip(":") for line in lines[:1]] + (_raised_by_worker(lines) or causes)[-1:]
     return f"{type(error).__name__}: {'; '.join(parts)}"[:500]
 
