@@ -24,6 +24,7 @@ from reliability.core.errors import (
 )
 from reliability.core.sqlstate import QUALIFY, Kind, kind_of, lacks_schema, remedy_of
 
+_STAGED = "reliability_contribution"
 _OURS: dict[str, type[ReliabilityError]] = {
     "RL001": AttemptFenced,
     "RL002": LedgerCorruption,
@@ -42,6 +43,8 @@ _ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's does not mean that the ledger is not migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
+# Only the seal indexes an attempt's table, so whoever copies into it then does so in vain (H10).
+_SEALED = re.compile(r"attempt_\d+_key")
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
 # A refused login has no SQLSTATE, because there is no session: what servers say for each method
 # (RDS says PAM of an expired token), what poolers say, and what libpq says of its files.
@@ -77,6 +80,8 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
         return _OURS[error.pgcode](text)
     if error.diag.constraint_name == "ack_once_per_partition":
         return AlreadyAcked(text)
+    if _SEALED.fullmatch(error.diag.constraint_name or "") and error.diag.schema_name == _STAGED:
+        return AttemptFenced(f"the attempt is sealed: {text}")
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks an object that this release needs: {text}")
     kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)

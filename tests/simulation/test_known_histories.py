@@ -23,6 +23,7 @@ from tests.simulation.operations import (
     Stick,
     Sweep,
     Work,
+    Write,
 )
 from tests.simulation.world import Silent
 
@@ -38,6 +39,10 @@ KNOWN = {
     "a zombie that copies into a table after its seal": History(
         Config(states=(LINES, BEST), min_rows=(1,), items=(3,)),
         (Work(task=0), Stage(write=1), Stage(write=1), Work()),
+    ),
+    "a zombie that copies a key into a table after its seal": History(
+        Config(states=(TOTALS, BEST), best=StateKind.OPAQUE, min_rows=(1,), pending=2),
+        (Work(task=0), Work(txid=1), Write(txid=2)),
     ),
     "a sweep soon after the replay of a view": History(
         Config(states=(VIEW, BEST), min_rows=(1,)), (Work(), Again(txid=-1), Sweep(clean=True))
