@@ -141,6 +141,6 @@ def _missing_connections(dags: Any) -> Iterator[str]:
         except Exception as error:  # a secrets backend may raise anything
             dags_named = ", ".join(sorted(dag_ids))
             yield (
-                f"connection {conn_id}, which {dags_named} needs, is not there or cannot be read:"
+                f"connection {conn_id}, needed by {dags_named}, is not there or cannot be read:"
                 f" {type(error).__name__}"
             )

@@ -90,6 +90,7 @@ class Files(Source):
         return pq.read_table(self.folder).to_pylist()
 
 
+@pytest.mark.slow
 def test_file_spout_keeps_the_contract(tmp_path, spark):
     spout = FileSpout(f"{tmp_path}/*.parquet", schema="n bigint", opaque=True)
     pairs = replace(spout, max_files_per_batch=2)

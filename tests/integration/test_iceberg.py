@@ -153,6 +153,7 @@ def test_it_keeps_the_contract(orders, spark):
     assert {"a change and a refreeze", "a loss and a refreeze", "opaque batches"} <= {*tried}
 
 
+@pytest.mark.slow
 def test_eight_batches_through_all_that_happens(orders, pipeline, connection):
     outlive_clean_up(orders, pipeline, connection)
 

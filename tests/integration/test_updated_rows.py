@@ -108,6 +108,7 @@ def test_it_keeps_the_contract(accounts, spark):
     assert "a loss and a refreeze" in tried
 
 
+@pytest.mark.slow
 def test_eight_batches_through_all_that_happens(story, accounts, connection):
     run, numbers, runs = story, count(1), {}
 
