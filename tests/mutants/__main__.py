@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from tests.mutants.forked import KILLERS, run_all
 from tests.mutants.generated import generated
 from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests, running_jvm
 from tests.mutants.table import MUTANTS, Mutant
+from tests.simulation.test_histories import PROCESSES
 
 HISTORIES = 1000
 SIMULATION = "tests/simulation/test_histories.py::test_every_history_keeps_the_guarantees"
@@ -106,8 +108,16 @@ def _tell(outcome: Outcome) -> Outcome:
     else:
         verdict = "SURVIVES" if outcome.wrong else "killed"
         what = f"{mutant.rule:4} {mutant.name}"
+    if found := _histories(outcome):
+        what += f", among the first {found} histories"
     print(f"{verdict:9}{outcome.seconds:4.0f} s  {what}", flush=True)
     return outcome
+
+
+def _histories(outcome: Outcome) -> int:
+    """Return how many histories it took at most to find the mutant; 0 if other tests did."""
+    found = re.findall(r"among (\d+) histories", outcome.output)
+    return PROCESSES * min(map(int, found), default=0)
 
 
 def _report(number: int, outcomes: Sequence[Outcome]) -> int:
@@ -116,8 +126,10 @@ def _report(number: int, outcomes: Sequence[Outcome]) -> int:
     for outcome in wrong:
         name = outcome.mutant.name if outcome.mutant else "without a mutant"
         print(f"\n{name}: {', '.join(outcome.wrong)}\n{outcome.output[-3000:]}")
-    killed = [one.seconds for one in outcomes if one.mutant and not one.wrong]
-    print(f"{len(killed)} of {number} mutants killed{_times(killed)}")
+    killed = [one for one in outcomes if one.mutant and not one.wrong]
+    print(f"{len(killed)} of {number} mutants killed{_times([one.seconds for one in killed])}")
+    if found := [histories for one in killed if (histories := _histories(one))]:
+        print(f"histories to find one: median {median(found):.0f}, most {max(found)}")
     return int(bool(wrong))
 
 
