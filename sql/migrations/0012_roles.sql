@@ -5,7 +5,7 @@
 -- owner        owns the schemas of the ledger and the targets; only it makes and changes tables
 -- coordinator  the tasks: emits, begins, seals, commits; a person's corrections
 -- executor     Spark's tasks: stages rows of an attempt whose nonce it knows, and acks them
--- reader       monitors: reads the ledger, but no row of a target, a contribution or the quarantine
+-- reader       monitors: reads the ledger, and of rows only the examples in audits and differences
 -- page         the page in Airflow: reads all
 CREATE TABLE reliability.role (
     kind text PRIMARY KEY,
