@@ -42,6 +42,7 @@ class DriverPipeline(Pipeline):
     code: list[str] = field(default_factory=list)
     is_wanted: Callable[[], bool] = lambda: True
     engine: str = WARM
+    conf: dict[str, str] = field(default_factory=dict)
 
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
         self.run_driver(Submission(module=self.runner.topology.module, grant=grant, step=step))
@@ -53,7 +54,7 @@ class DriverPipeline(Pipeline):
         if self.engine != WARM:
             program = find_spark_submit()
             assert program is not None
-            launcher = SparkSubmit(program=program, master="local[2,2]", code=code)
+            launcher = SparkSubmit(program=program, master="local[2,2]", conf=self.conf, code=code)
         run_with_log(launcher, submission, self.is_wanted)
 
 
