@@ -27,6 +27,7 @@ _COPYING = "._COPYING_"
 _PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
 #: The seconds since 1970 as strftime counts them: those of the wall time in the process's own zone.
 _EPOCH = re.compile(r"%[-_0^#\d]*[EO]?s")
+_METHOD = "<built-in method "  # what Python writes for one, with its place in memory
 _CLASS = re.compile(r"\[[^\]/]+\]")
 # They differ in everything that strftime can format: a constant placeholder is the same for both.
 _ONE, _OTHER = (
@@ -115,6 +116,8 @@ def _why_invalid(pattern: str) -> str:
             is_constant = for_interval(place, _ONE) == for_interval(place, _OTHER)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             return f"{place}: {error}"
+        if _METHOD in for_interval(place, _ONE):
+            return f"{place} is a function of the time, not a part of it"
         if _EPOCH.search(place.replace("%%", "")):
             return f"{place}: %s depends on the time zone of the process that reads, not on yours"
         if is_constant:

@@ -722,6 +722,7 @@ def test_a_definition_that_does_not_hold_together_is_refused(make, named):
         ("in/*.{csv,json}", "{csv,json} is not a placeholder"),
         ("in/{data_interval_start:%Y/*", "is not a placeholder"),
         ("in/{data_interval_start.day_of_week}/*", "day_of_week"),
+        ("in/{data_interval_start.isoformat}/*", "is a function of the time, not a part of it"),
         ("in/{data_interval_start:YYYY-MM}/*", "is the same for every interval"),
     ],
 )
