@@ -50,8 +50,15 @@ QUALIFY = (
     "write names with their schema: without one, sessions of this package look in pg_catalog only. "
     "A function or trigger of yours gets its own path by ALTER FUNCTION … SET search_path = …."
 )
+_ALTERED = (
+    "if somebody has dropped, renamed or altered a table of a state, `reliability declare "
+    "TOPOLOGY` says how to mend it. If the name is in an audit, a trigger or a function of yours, "
+    "correct it there."
+)
 #: What to do about a refusal, by its SQLSTATE or class.
 _REMEDIES = {
+    "42P01": _ALTERED,
+    "42703": _ALTERED,
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",
     "53400": "raise the limit that the message names, or let a txid have fewer rows.",
     "54": "Postgres cannot store or index a value or a row of that size. If the index in the "

@@ -41,8 +41,9 @@ _TYPES: dict[Kind, type[ReliabilityError]] = {
 }
 _ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
-# A missing schema or table of the user's does not mean that the ledger is not migrated.
-_OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
+# A missing schema or table of the user's, or of a state, does not mean that the ledger is not
+# migrated.
+_OF_THE_LEDGER = re.compile(r"\breliability[.\"]|\"reliability_contribution\"")
 # Only the seal indexes an attempt's table, so whoever copies into it then does so in vain (H10).
 _SEALED = re.compile(r"attempt_\d+_key")
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)

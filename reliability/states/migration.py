@@ -13,7 +13,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.names import fitted
 from reliability.core.types import canonical
-from reliability.states.tables import StateTables, TableColumn
+from reliability.states.tables import StateTables, TableColumn, column_definitions
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
@@ -22,10 +22,10 @@ Columns = Mapping[str, TableColumn]
 
 
 class AlteredTables(NamedTuple):
-    """How somebody has altered a state's tables, and the script for a person to run."""
+    """How somebody has altered a state's tables, and what a person has to do."""
 
     problems: str
-    script: str
+    remedy: str
 
 
 def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | None:
@@ -35,6 +35,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     """
     problems: list[str] = []
     statements: list[Composable] = []
+    lost: list[str] = []
     target = tx.all("table_columns", table=tables.target_name)
     staged, own = tables.contribution_name, tables.contribution_columns()
     contribution = tx.all("table_columns", table=staged)
@@ -44,8 +45,17 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     ):
         if differing := _differences(actual, want):
             problems.append(f"table {name}: {', '.join(differing)}")
-            is_view = tables.is_view and table == tables.target
-            statements += _repair(table, actual, want) if actual and not is_view else []
+            if tables.is_view and table == tables.target:
+                continue
+            if actual:
+                statements += _repair(table, actual, want)
+            elif table == tables.target and tables.keeps_contributions:
+                statements += _create_target(tables)
+            else:
+                lost.append(name)
+    if not tables.is_view and any(column["is_in_view"] for column in target):
+        problems.append(f"{tables.target_name} is a view")
+        lost.append(tables.target_name)
     takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
@@ -60,12 +70,41 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     if tables.is_view:
         make_way = _rename(tables) if takes_the_views_place else tables.drop_view()
         statements = [make_way, *statements, tables.create_view()]
+    if lost:
+        return AlteredTables("; ".join(problems), f"{' and '.join(lost)}: {_BACKUP}.")
     script = "".join(f"{tx.text_of(statement)};\n" for statement in statements)
     return AlteredTables(
         "; ".join(problems),
-        f"BEGIN;\n{script}COMMIT;\n"
-        "A restored column does not have its old values: replay the txids that wrote them.",
+        "restore the table from a backup, or pause the topology, let txids in flight commit, and "
+        f"run in the database of the state:\nBEGIN;\n{script}COMMIT;\n"
+        f"{_old_values(tables, are_staged=bool(_differences(contribution, own)))}",
     )
+
+
+_BACKUP = "rename it back, or restore it from a backup; nothing else has its rows"
+
+
+def _create_target(tables: StateTables) -> list[Composable]:
+    """Create the target, without the indexes of other tables; a repair writes its rows."""
+    columns = column_definitions(tables.target_columns())
+    created = tables.sql("CREATE TABLE {target} ({columns})", columns=columns)
+    return [created, *filter(None, [tables.add_key()])]
+
+
+def _old_values(tables: StateTables, *, are_staged: bool) -> str:
+    """Say how what the statements restore gets its values.
+
+    A replay of a kept contribution only adds new − old to a row, whatever the row lacks.
+    """
+    steps = []
+    if are_staged or (tables.state.is_append and not tables.is_view):
+        steps.append("replay the txids that wrote them")
+    if tables.keeps_contributions:
+        steps.append(f"`reliability verify {tables.topology} --repair --yes --reason '…'`")
+    if tables.is_view and not steps:
+        return ""
+    todo = ", then ".join(steps)
+    return f"What is restored lacks its old values. Before the next commit: {todo or _BACKUP}."
 
 
 def _rename(tables: StateTables) -> Composed:

@@ -7,7 +7,11 @@ import re
 import pytest
 
 from reliability import Append, Count, Max, State, Sum, TransactionalState
-from reliability.core.errors import RepairNotPossible
+from reliability.core.errors import (
+    RepairNotPossible,
+    StateDefinitionChanged,
+    UnexpectedAnswer,
+)
 from reliability.states import attempt_table, kept_contributions
 from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair
@@ -32,6 +36,57 @@ def of(differences, state):
 
 def is_exact(connection):
     return [one.is_exact for one in verify(connection, "shop")]
+
+
+# --- tables that somebody has altered ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("done", "replays"),
+    [
+        ("DROP TABLE public.exact", False),
+        ("ALTER TABLE public.exact DROP COLUMN n", False),
+        ("ALTER TABLE public.recomputed DROP COLUMN lowest", False),
+        ("ALTER TABLE public.recomputed DROP COLUMN _txid", False),
+        ("ALTER TABLE public.log DROP COLUMN price", True),
+        ("ALTER TABLE reliability_contribution.shop__exact DROP COLUMN n", True),
+    ],
+)
+def test_what_an_error_says_of_an_altered_table_brings_every_row_back(
+    shop, connection, done, replays
+):
+    """It said to replay: that left sums as they were, and doubled what its contribution lacked."""
+    before = shop.tables()
+    execute(connection, done)
+    with pytest.raises(StateDefinitionChanged) as refused:
+        shop.deliver(made(4))
+    remedy = refused.value.what_to_do
+    execute(connection, remedy.partition("BEGIN;")[2].partition("COMMIT;")[0])
+    assert ("replay the txids" in remedy) is replays
+    if replays:
+        for txid in (1, 2, 3):
+            shop.replay(txid)
+    if "`reliability verify shop --repair --yes --reason '…'`" in remedy:
+        repair(connection, "shop", "x")
+    assert shop.tables() == before
+    assert shop.deliver() == [4]
+    shop.transact(4)
+    assert is_exact(connection) == [True] * 6
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        "DROP TABLE public.exact",
+        "ALTER TABLE public.exact DROP COLUMN n",
+        "DROP TABLE reliability_contribution.shop__exact",
+    ],
+)
+def test_a_look_at_an_altered_table_says_who_says_how_to_mend_it(shop, connection, done):
+    """It said to run `reliability migrate`, or to change a constraint."""
+    execute(connection, done)
+    with pytest.raises(UnexpectedAnswer, match="`reliability declare TOPOLOGY`"):
+        verify(connection, "shop")
 
 
 # --- H8: what a rollback and a replay meet -------------------------------------------------------

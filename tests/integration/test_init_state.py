@@ -117,13 +117,31 @@ def run_remedy(tx, error):
     tx.run(SQL(statements))
 
 
-@pytest.mark.parametrize("table", ["public.s", "reliability_contribution.one__s"])
-def test_a_table_that_is_gone_is_not_made_anew(tx, table):
-    state = State("s", key=KEY, values=OLD)
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("reliability_contribution.one__s", OLD),
+        ("public.s", {"v": Append("v", "numeric(14,2)")}),
+    ],
+)
+def test_a_table_whose_rows_nothing_else_has_is_not_made_anew(tx, table, values):
+    """The remedy was to run BEGIN and COMMIT."""
+    state = State("s", key=KEY, values=values)
     OneState(tx, state)
     tx.run(SQL(f"DROP TABLE {table}"))
-    with pytest.raises(StateDefinitionChanged, match="it does not exist"):
+    with pytest.raises(StateDefinitionChanged, match="it does not exist") as refused:
         declare(tx, state)
+    assert refused.value.what_to_do.startswith(f"{table}: rename it back, or restore it from a")
+
+
+def test_a_table_that_a_view_has_taken_the_place_of_is_to_be_brought_back(tx):
+    """The remedy was to alter the view, as if it were a table."""
+    state = State("s", key=KEY, values=OLD)
+    OneState(tx, state)
+    tx.run(SQL("ALTER TABLE public.s RENAME TO t; CREATE VIEW public.s AS SELECT * FROM public.t"))
+    with pytest.raises(StateDefinitionChanged, match=r"public\.s is a view") as refused:
+        declare(tx, state)
+    assert "BEGIN" not in refused.value.what_to_do
 
 
 def test_columns_and_indexes_of_ones_own_are_nobody_elses_business(tx):

@@ -119,8 +119,7 @@ def check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
     if (altered := inspect(tx, tables)) is not None:
         raise StateDefinitionChanged(
             f"state {tables.name} of {tables.topology}: {altered.problems}",
-            remedy="restore the table from a backup, or pause the topology, let txids in flight "
-            f"commit, and run in the database of the state:\n{altered.script}",
+            remedy=altered.remedy,
         )
 
 
