@@ -175,7 +175,8 @@ BEGIN
             v_sealed, p_txid, p_attempt_id, p_staged USING ERRCODE = 'RL002';
     END IF;
     IF p_keys <> p_applied THEN
-        RAISE EXCEPTION '%: txid % has % keys, but only % rows were older than it',
+        RAISE EXCEPTION '%: txid % has % keys, but only % rows were older than it and written;'
+            ' has the table a trigger or a rule that keeps rows back?',
             (SELECT target_table FROM reliability.state
               WHERE topology = p_topology AND state = p_state),
             p_txid, p_keys, p_applied USING ERRCODE = 'RL002';

@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from reliability.core.errors import ReliabilityError, UnexpectedAnswer
+from reliability.core.errors import LedgerCorruption, ReliabilityError, UnexpectedAnswer
 from reliability.states import attempt_table
 from reliability.transaction.correct.rollback import roll_back
 from tests.replay.shop import Shop, made
@@ -137,6 +137,15 @@ def test_a_commit_is_refused_when_a_trigger_keeps_an_appended_row_back(
     as_user(connection, "DROP TRIGGER g ON log")
     shop.replay(3)
     assert rows(connection, "SELECT count(*) FROM log WHERE _txid = 3") == [(6,)]
+
+
+def test_a_commit_that_a_trigger_keeps_rows_of_back_names_the_trigger(shop, connection):
+    """It said that the rows were newer than the txid, and to leave the database as it is."""
+    on_write = "CREATE TRIGGER g BEFORE INSERT OR UPDATE ON exact FOR EACH ROW"
+    as_user(connection, f"{KEPT_BACK} {on_write} EXECUTE FUNCTION keep_back()")
+    shop.deliver(made(3))
+    with pytest.raises(LedgerCorruption, match="a trigger or a rule that keeps rows back"):
+        shop.transact(3)
 
 
 @pytest.mark.parametrize("target", ["log", "exact", "recomputed"])
