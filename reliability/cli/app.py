@@ -133,11 +133,13 @@ def check_asked(*question: str, yes: bool) -> None:
     if yes:
         return
     try:
-        typer.confirm("\n".join(map(printable, question)), abort=True, err=True)
+        is_agreed = typer.confirm("\n".join(map(printable, question)), err=True)
     except typer.Abort:
         if not sys.stdin.isatty():
             warn("there is no answer to the question; add --yes to go on without it")
         raise
+    if not is_agreed:
+        raise typer.Abort
 
 
 @contextmanager

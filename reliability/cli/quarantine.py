@@ -97,9 +97,10 @@ def quarantine(
                 if file is None or not reason:
                     raise typer.BadParameter("replay needs --file and --reason")
                 edited = _edited(_rows(connection, topology, txids), file)
+                document: dict[str, Any] = {"topology": topology, "is_dry_run": dry_run}
                 if not edited:
-                    say("No row was changed.")
-                    return
+                    unchanged = [Line("No row was changed.")]
+                    return answer({**document, "replayed": []}, unchanged, as_json=as_json)
                 selected = with_intervals(connection, topology, sorted({r.txid for r in edited}))
                 run = Replays(connection, topology, spark, selected)
                 request = run.request(reason=reason, is_dry_run=dry_run)
@@ -112,9 +113,8 @@ def quarantine(
                         yes=yes,
                     )
                 results = _correct(connection, run, request, edited)
-                document = {"topology": topology, "is_dry_run": dry_run, "replayed": results}
                 lines = _corrected(selected, edited, results, is_dry_run=dry_run)
-                answer(document, map(Line, lines), as_json=as_json)
+                answer({**document, "replayed": results}, map(Line, lines), as_json=as_json)
 
 
 def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:

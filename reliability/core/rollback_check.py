@@ -33,7 +33,7 @@ def rollback_refusal(
     if to_txid == last:
         return f"txid {last} is the last committed txid already"
     if not 0 <= to_txid < last:
-        return f"its committed txids are 1 to {last}"
+        return f"its committed txids are 1 to {last}" if last else "none of its txids has committed"
     for state in states:
         if why := state.cannot_go_back(to_txid, last):
             return f"state {state.name} {why}"

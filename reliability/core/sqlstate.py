@@ -50,6 +50,10 @@ QUALIFY = (
     "write names with their schema: without one, sessions of this package look in pg_catalog only. "
     "A function or trigger of yours gets its own path by ALTER FUNCTION … SET search_path = …."
 )
+_NO_VALUE = (
+    "this is no value of that type, or out of its range: write it as Postgres reads one; a value "
+    "of a batch is made in the process function."
+)
 _ALTERED = (
     "if somebody has dropped, renamed or altered a table of a state, `reliability declare "
     "TOPOLOGY` says how to mend it. If the name is in an audit, a trigger or a function of yours, "
@@ -57,6 +61,10 @@ _ALTERED = (
 )
 #: What to do about a refusal, by its SQLSTATE or class.
 _REMEDIES = {
+    "22003": _NO_VALUE,
+    "22007": _NO_VALUE,
+    "22008": _NO_VALUE,
+    "22P02": _NO_VALUE,
     "42P01": _ALTERED,
     "42703": _ALTERED,
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",

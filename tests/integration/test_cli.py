@@ -731,10 +731,28 @@ TABLES_OF_LEDGER = """
 """
 
 
+def test_a_key_that_is_no_value_of_its_type_is_said_to_be_none(shop):
+    """It was said that a constraint or a trigger refuses the rows."""
+    for k in ("abc", "9" * 30):
+        said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
+        assert "no value of that type" in said
+
+
+def test_a_file_in_which_nothing_is_edited_is_answered_in_json_too(shop, tmp_path):
+    """It was text."""
+    file = tmp_path / "rows.jsonl"
+    say("quarantine", "export", "shop", "--file", str(file))
+    asked = ("quarantine", "replay", "shop", "--file", str(file), "--reason", "x")
+    assert read(*asked) == {"topology": "shop", "is_dry_run": False, "replayed": []}
+    assert say(*asked).stdout == "No row was changed.\n"
+
+
 def test_a_topology_is_dropped_with_all_that_it_has(shop):
     shop.correct(2, made(102))
     say("pause", "shop", "--reason", "enough")
     asked = say("drop", "shop", input="n\n", code=1).stderr
+    assert "there is no answer" not in asked  # it was no
+    assert "there is no answer" in say("drop", "shop", input="", code=1).stderr
     assert "public.exact: " in asked
     assert "3 txids, 3 of them committed" in asked
     execute(shop.connection, "CREATE VIEW public.mine AS SELECT n FROM public.exact")

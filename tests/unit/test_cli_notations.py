@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from reliability.deployment.airflow_api import DagRun
 from reliability.transaction.inspect.disagreement import Disagreement, compare
 from tests.support.fix_postgres import ROOT
 
+CLI_PAGE = (ROOT / "docs" / "cli.md").read_text()
 VERBS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
@@ -60,7 +62,19 @@ def test_every_verb_has_an_example_and_stands_in_the_docs(verb):
     said = CliRunner().invoke(app, [verb, "--help"])
     assert said.exit_code == 0
     assert f"reliability {verb}" in said.stdout
-    assert f"| `{verb}" in (ROOT / "docs" / "cli.md").read_text()
+    assert f"| `{verb}" in CLI_PAGE
+
+
+def test_the_page_says_which_verbs_have_no_json():
+    """It left out declare."""
+    [said] = re.findall(r"All verbs have `--json` but (.*?)\.", CLI_PAGE, re.DOTALL)
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    without = {
+        verb
+        for verb, command in commands.items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert set(re.findall(r"`(\w+)`", said)) == without
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def test_where_a_topology_can_return_to(states, to_txid, compacted, says):
     assert rollback_refusal(states, to_txid, 8, {"days": compacted}) == says
 
 
+def test_a_topology_without_a_commit_is_told_so():
+    """It said: its committed txids are 1 to 0."""
+    assert rollback_refusal([DAYS], 2, 1, {}) == "none of its txids has committed"
+
+
 def month(number):
     return Interval.parse(f"2013-{number:02}")
 
