@@ -100,6 +100,8 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
             return []
 
     row = connection.one("topology_position", topology=topology)
+    may = connection.one("may_read_hashes")["may"]
+    erasures = "erasures" if may else "erasures_without_hashes"
     with TopologyDatabases.of(connection, topology) as participants:
 
         def states_in(database: str) -> list[Row]:
@@ -115,7 +117,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
                 for row in or_nothing(partial(states_in, database))
             ],
             "alterations": connection.all("alterations", topology=topology),
-            "erasures": connection.all("erasures", topology=topology),
+            "erasures": connection.all(erasures, topology=topology),
             "lacking": or_nothing(partial(lacking_values, connection, topology)),
         }
 
@@ -172,7 +174,7 @@ def _describe_for_people(details: dict[str, Any]) -> Iterator[Part]:
             (
                 f"{format_value(row['erased_at'])}  {len(row['keys']):,} new keys, by "
                 f"{row['erased_by']}: {row['reason']}",
-                *(f"{key['column']} {key['hash']}" for key in row["keys"]),
+                *(f"{key['column']} {key['hash'] or ''}".rstrip() for key in row["keys"]),
             )
             for row in details["erasures"]
         ],

@@ -73,6 +73,9 @@ of_tables(part, kinds, rights, names, columns) AS (VALUES
     ('contribution', '{page}', 'SELECT', NULL, NULL),
     ('attempt', '{coordinator}', 'SELECT, INSERT', NULL, NULL),
     ('ledger', '{coordinator,page,reader}', 'SELECT', NULL, NULL),
+    ('ledger', '{reader}', 'SELECT', '{correction}',
+     ' (topology, txid, reason, corrected_by, corrected_at, request_id, ended_at)'),
+    ('ledger', '{reader}', 'SELECT', '{erased_key}', ' (topology, column_name, erasure_id)'),
     ('ledger', '{coordinator}', 'INSERT',
      '{attempt_event,audit,code,commit_log,refreeze,request_contact,set_aside}', NULL),
     ('ledger', '{coordinator}', 'UPDATE', '{state}',
@@ -105,7 +108,7 @@ lacking AS (
      CROSS JOIN unnest(string_to_array(f.rights, ', ')) WITH ORDINALITY AS w(right_name, right_place)
       JOIN roles r ON r.kind = ANY (f.kinds::text[])
      WHERE (p_all OR t.relowner = o.id)
-       AND NOT (r.kind = 'reader' AND t.relname IN (
+       AND NOT (r.kind = 'reader' AND f.columns IS NULL AND t.relname IN (
            'quarantined_row', 'quarantine', 'correction', 'erased_key'))
        AND NOT coalesce(CASE WHEN f.columns IS NULL
                              THEN has_table_privilege(r.id, t.oid, right_name)

@@ -363,8 +363,8 @@ CONTENTS = {
     "read contributions": "SELECT FROM reliability_contribution.shop__exact",
     "read the quarantine": "SELECT FROM reliability.quarantine",
     "read quarantined rows": "SELECT FROM reliability.quarantined_row",
-    "read corrections": "SELECT FROM reliability.correction",
-    "read hashes of persons": "SELECT FROM reliability.erased_key",
+    "read corrections": "SELECT becomes FROM reliability.correction",
+    "read hashes of persons": "SELECT key_hash FROM reliability.erased_key",
 }
 
 
@@ -382,6 +382,18 @@ def test_readers_write_nothing_and_see_no_rows_of_tables(roles, shop):
         assert [one.topology for one in overviews(tx)] == ["shop"]
     metrics = "SELECT count(*) > 0 FROM reliability.metrics"
     assert rows(roles.sessions[READER], metrics) == [(True,)]
+
+
+@pytest.mark.parametrize("verb", ["status", "show shop 1", "show shop 1:0", "topologies shop"])
+def test_readers_see_where_all_stands(roles, shop, monkeypatch, verb):
+    """A txid was refused for its corrections, and a topology for the hashes of its persons."""
+    shop.commit(made(1))
+    erase(roles.sessions[OWNER], "shop", [("k", "1"), ("k", "2")], reason="r")
+    monkeypatch.setenv("RELIABILITY_DSN", roles.dsns[READER])
+    said = read(*verb.split())
+    if verb.startswith("topologies"):
+        [erasure] = said[0]["erasures"]
+        assert erasure["keys"] == [{"column": "k", "hash": None}] * 2
 
 
 def test_the_page_reads_all_and_changes_nothing_unless_it_may(roles, shop):
