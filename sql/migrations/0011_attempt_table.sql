@@ -22,6 +22,8 @@ DECLARE
     v_table text := reliability.name_of_attempt_table(p_table_id);
     v_executor text;
     v_coordinator text;
+    -- as who calls: the role that its session has set, as one that does not inherit has to
+    v_caller name := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
     PERFORM FROM reliability.attempt_table own
        JOIN reliability.attempt a USING (topology, txid, attempt_id)
@@ -46,9 +48,9 @@ BEGIN
     IF FOUND THEN
         EXECUTE format('GRANT SELECT, INSERT ON %s TO %I', v_table, v_coordinator);
     END IF;
-    IF NOT pg_has_role(session_user, current_user, 'USAGE')
-       AND (v_coordinator IS NULL OR NOT pg_has_role(session_user, v_coordinator, 'USAGE')) THEN
-        RAISE EXCEPTION 'role % could not write to a table of %', session_user, current_user
+    IF NOT pg_has_role(v_caller, current_user, 'USAGE')
+       AND (v_coordinator IS NULL OR NOT pg_has_role(v_caller, v_coordinator, 'USAGE')) THEN
+        RAISE EXCEPTION 'role % could not write to a table of %', v_caller, current_user
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF NOT p_for_executors THEN

@@ -139,6 +139,22 @@ def test_batches_go_all_their_ways_with_the_roles_of_tasks_and_executors(
     drop_topology(roles.sessions[OWNER], "shop")
 
 
+@pytest.mark.parametrize("kind", [COORDINATOR, OWNER])
+def test_a_login_that_sets_its_role_works_as_one_that_inherits_it(roles, kind):
+    """S8: tables of attempts were refused to it, as if it had no role."""
+    login = login_of(kind)
+    run_as_admin(f"ALTER ROLE {login} NOINHERIT", f"ALTER ROLE {login} SET role = test_{kind}")
+    try:
+        declared(roles)
+        shop = Shop(roles.sessions[kind])
+        shop.commit(made(1), made(2))
+        assert not all(one.is_nothing for one in shop.correct(1, made(8)))
+        roll_back(shop.connection, "shop", 1, "a test")
+        assert all(one.is_exact for one in verify(shop.connection, "shop"))
+    finally:
+        run_as_admin(f"ALTER ROLE {login} RESET role", f"ALTER ROLE {login} INHERIT")
+
+
 def test_an_attempt_that_ends_while_executors_stage_leaves_nothing(roles, shop):
     shop.deliver(made(1))
     grant, tables = shop.begin(1), stored_state("shop", shop.topology.states[0])
