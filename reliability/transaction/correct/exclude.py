@@ -129,7 +129,9 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
     if tx.all("excluded_among", topology=topology, items=[item]):
         raise ExclusionNotPossible(
             f"{item} is excluded from {topology} already",
-            remedy="`reliability status` says since when and why.",
+            remedy="`reliability status` says since when and why, and which txids are still to be "
+            "replayed for it, as after an exclusion that was interrupted: `reliability replay "
+            f"{topology} TXIDS`.",
         )
     concerned = _item_of_txids(tx, topology, item)
     for row in tx.all("live_batches", topology=topology):
