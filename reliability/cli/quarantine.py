@@ -12,13 +12,13 @@ import typer
 
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
-from reliability.cli.output import format_value, print_json
+from reliability.cli.output import format_value, print_json, what_to_clear
 from reliability.cli.parts import Line, Table, answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.cli.terminal import say, stdout
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
-from reliability.core.txids import format_txids, with_noun
+from reliability.core.txids import format_txids, with_noun, with_verb
 from reliability.deployment.settings import person
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_text
@@ -26,8 +26,8 @@ from reliability.transaction.correct.quarantine import (
     EditedRow,
     check_correctable,
     edited_rows,
-    end_corrections,
     exported,
+    forget_corrections,
     quarantined_rows,
     record_corrections,
 )
@@ -180,14 +180,15 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
     if not txids or not reason:
         raise typer.BadParameter("forget needs TXIDS and --reason")
     wanted = options.read_txids(txids)
-    with connection.transaction() as tx:
-        ended = {
-            txid: end_corrections(tx, topology, txid, signed(reason, person())) for txid in wanted
-        }
-    changed = [txid for txid, count in ended.items() if count]
-    say(f"{sum(ended.values()):,} corrections are taken back")
-    if changed:
-        say(f"Next: reliability replay {topology} {format_txids(changed)}")
+    done = forget_corrections(connection, topology, wanted, signed(reason, person()))
+    say(f"{done.count:,} corrections are taken back")
+    if done.to_replay:
+        say(f"Next: reliability replay {topology} {format_txids(done.to_replay)}")
+    if done.to_clear:
+        uncommitted = format_txids(txid for run in done.to_clear for txid in run.txids)
+        say(f"{with_verb(uncommitted)} not committed yet. Next:")
+        for line in what_to_clear(topology, done.to_clear):
+            say(line)
 
 
 def _correct(

@@ -34,6 +34,16 @@ INSERT INTO reliability.correction
 VALUES (%(topology)s, %(txid)s, %(xor)s, %(item)s, %(row)s, %(was)s, %(becomes)s, %(reason)s, %(by)s,
         %(request_id)s);
 
+-- corrected_txids --
+-- Which of these txids have corrections that count, and whether each is skipped.
+SELECT c.txid, EXISTS (SELECT FROM reliability.skip k
+                        WHERE k.topology = c.topology AND k.txid = c.txid
+                          AND k.ended_at IS NULL) AS is_skipped
+  FROM reliability.correction c
+ WHERE c.topology = %(topology)s AND c.txid = ANY(%(txids)s::bigint[]) AND c.ended_at IS NULL
+   AND c.request_id IS NULL
+ GROUP BY c.topology, c.txid ORDER BY c.txid;
+
 -- end_corrections_of_txid --
 -- End the corrections of a txid: its batch is another one now, or a person takes them back.
 UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import reliability
-from reliability import Append, Count, Csv, FileSpout, State, Sum, Topology
+from reliability import Append, Count, Csv, FileSpout, History, State, Sum, Topology
 from reliability.cli import app
 from reliability.core.errors import CorrectionRefused, CorrectionStale
 from reliability.core.set_aside import Correction
@@ -23,12 +23,15 @@ from reliability.core.texts import as_exact_json, parse_exact, parse_unambiguous
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.frames.corrections import _Change, _typed, with_corrections
 from reliability.transaction.correct.exclude import exclude, include
+from reliability.transaction.correct.park import skip
 from reliability.transaction.correct.quarantine import edited_rows, exported
+from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit.refreeze import refreeze
+from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.replay import ReplayRequest, ReplayRun
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
-from tests.support.fix_postgres import database_of, new_database, rows
+from tests.support.fix_postgres import database_of, execute, new_database, rows
 from tests.support.functions import F
 from tests.support.quarantined import compare, correct, edit, lines
 from tests.support.variants import variants
@@ -564,6 +567,53 @@ def test_list_show_export_and_completeness(committed, connection, tmp_path):
     assert done.exit_code == 1
     assert "CORRECTION_REFUSED" in done.stderr
     assert "line 1 is not JSON" in done.stderr
+
+
+CORRECTED = """
+    INSERT INTO reliability.correction (topology, txid, xor, was, becomes, reason, corrected_by)
+    SELECT 'shop', txid, 1, '{"k": 1}', '{"k": 2}', 'r', 'ann'
+      FROM unnest(%(txids)s::bigint[]) AS t (txid)
+"""
+COUNTING = "SELECT txid FROM reliability.correction WHERE ended_at IS NULL ORDER BY txid"
+
+
+def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connection):
+    """A replay was named, and refused, of txids that are not committed, are folded or skipped."""
+    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
+    words = Shop(connection, kinds=lambda _: [one_txid])
+    words.commit(*(made(n) for n in range(1, 5)))
+    roll_back(connection, "shop", 3, "a test")
+    assert [done.through for done in compact(connection, "shop")] == [2]
+    execute(connection, CORRECTED, txids=[2, 3, 4])
+    refused = call("forget", "shop", "2..4", "--reason", "x")
+    assert refused.exit_code == 1
+    assert "txid 2 keeps its corrections: state exact has compacted its history" in refused.stderr
+    assert rows(connection, COUNTING) == [(2,), (3,), (4,)]
+    done = call("forget", "shop", "3,4", "--reason", "x")
+    assert done.stdout.splitlines()[:4] == [
+        "2 corrections are taken back",
+        "Next: reliability replay shop 3",
+        "txid 4 is not committed yet. Next:",
+        "  reliability resume-runs shop  # shows what they lack, and clears it with --yes",
+    ]
+    assert rows(connection, COUNTING) == [(2,)]
+    skip(connection, "shop", 4, "a test")
+    execute(connection, CORRECTED, txids=[4])
+    done = call("forget", "shop", "4", "--reason", "x")
+    assert done.stdout == "1 corrections are taken back\n"
+
+
+def test_a_file_in_which_no_row_was_edited_is_answered_as_json(committed, tmp_path):
+    """Stdout had a sentence, and nothing that a program could read."""
+    file = tmp_path / "rows.jsonl"
+    call("export", "shop", "--file", file)
+    options = ("--file", file, "--reason", "x")
+    assert call("replay", "shop", *options).stdout == "No row was changed.\n"
+    for how in ((), ("--dry-run",)):
+        done = call("replay", "shop", *options, *how, "--json")
+        assert done.exit_code == 0, done.output
+        answer = {"topology": "shop", "is_dry_run": how != (), "replayed": []}
+        assert json.loads(done.stdout) == answer
 
 
 # --- what is not complete ------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import holding
 from reliability.transaction.correct.park import refusal_of_replay
+from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
 #: of an exported row
 TXID, ROW_ID, VALUES = "txid", "id", "values"
@@ -246,7 +248,47 @@ def _beside_earlier(row: EditedRow, earlier: Row | None) -> tuple[dict[str, Any]
     return was, becomes
 
 
-def end_corrections(tx: DatabaseTransaction, topology: str, txid: int, reason: str) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """Corrections that were taken back, and what makes the tables agree: of skipped txids nothing.
+
+    :param count: how many there were, without those of dry runs
+    :param to_replay: have committed: a replay reads the source's values
+    :param to_clear: the runs that process the others when they are cleared
+    """
+
+    count: int
+    to_replay: tuple[int, ...]
+    to_clear: tuple[RunToClear, ...]
+
+
+def forget_corrections(
+    connection: LedgerConnection, topology: str, txids: Sequence[int], reason: str
+) -> Forgotten:
+    """Take the corrections of txids back: each later attempt reads the source's values.
+
+    :raises ReplayNotPossible: a committed txid with some cannot be replayed; nothing was changed
+    """
+    corrected = connection.all("corrected_txids", topology=topology, txids=list(txids))
+    wanted = [row["txid"] for row in corrected if not row["is_skipped"]]
+    for txid in wanted:
+        if why := refusal_of_replay(connection, topology, txid):
+            raise ReplayNotPossible(
+                f"txid {txid} keeps its corrections: {why}",
+                remedy="deliver the difference as a new file.",
+            )
+    with holding(connection, topology) as (tx, _):
+        ended = [_end_corrections(tx, topology, txid, reason) for txid in txids]
+        rows = tx.all("emitted_txids", topology=topology, txids=wanted)
+        uncommitted = [row for row in rows if not row["has_committed"]]
+        return Forgotten(
+            count=sum(ended),
+            to_replay=tuple(row["txid"] for row in rows if row["has_committed"]),
+            to_clear=tuple(runs_to_clear(tx, topology, uncommitted)),
+        )
+
+
+def _end_corrections(tx: DatabaseTransaction, topology: str, txid: int, reason: str) -> int:
     """End the corrections of a txid; return how many there were, without those of dry runs."""
     ended = tx.all("end_corrections_of_txid", reason=reason, **TxidKey(topology, txid))
     return sum(not row["is_dry_run"] for row in ended)
