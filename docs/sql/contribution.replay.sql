@@ -135,7 +135,7 @@ LEFT JOIN "public"."revenue" AS target ON "collected"."customer" = "target"."cus
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
 WHERE "target"."customer" = "swapped"."customer"
-  AND coalesce(swapped._rows, 0) = 0;
+  AND coalesce(swapped._rows, 0) <= 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
 SELECT "customer",

@@ -144,7 +144,7 @@ LEFT JOIN "pg_temp"."last_txids" AS last ON last._number = collected._number;
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
 WHERE "target"."customer" = "swapped"."customer"
-  AND coalesce(swapped._rows, 0) = 0;
+  AND coalesce(swapped._rows, 0) <= 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid)
 SELECT "customer",

@@ -234,7 +234,7 @@ LEFT JOIN "public"."revenue" AS target ON "touched"."customer" = "target"."custo
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
 WHERE "target"."customer" = "swapped"."customer"
-  AND coalesce(swapped._rows, 0) = 0;
+  AND coalesce(swapped._rows, 0) <= 0;
 
 INSERT INTO "public"."revenue" AS target ("customer", "dearest", "_mean_sum", "_mean_count", "status", "_status_by_1", "_status_tuple", "_rows", _txid)
 SELECT "customer",

@@ -148,6 +148,39 @@ def test_a_rollback_that_subtracts_carries_a_change_by_hand_along(shop, connecti
     assert 0 < left < n
 
 
+def test_a_row_that_somebody_has_deleted_stays_away(shop, connection):
+    """H8: the rollback was refused because of a trigger, which nobody had made."""
+    execute(connection, "DELETE FROM public.all_of_it; DELETE FROM public.exact WHERE k = 1")
+    for to_txid in (2, 0):
+        would = roll_back(connection, "shop", to_txid, "x", dry_run=True)
+        done = roll_back(connection, "shop", to_txid, "x")
+        assert done.differences == would.differences
+        assert str(of(done.differences, "all_of_it")) == "all_of_it: unchanged"
+        assert shop.ask("SELECT n FROM all_of_it") == []
+    assert is_exact(connection) == [True] * 6
+
+
+def test_a_row_that_somebody_has_deleted_comes_back_by_a_repair(shop, connection):
+    """H8, H9: what is added later is a row of its own, until more is taken out than it has."""
+    execute(connection, "DELETE FROM public.all_of_it")
+    shop.commit(made(4))
+    assert shop.ask("SELECT n FROM all_of_it") == [(6,)]
+    roll_back(connection, "shop", 2, "x")
+    assert shop.ask("SELECT n FROM all_of_it") == []
+    repair(connection, "shop", "x")
+    assert shop.ask("SELECT n FROM all_of_it") == [(12,)]
+    assert is_exact(connection) == [True] * 6
+
+
+def test_a_row_that_a_replay_adds_is_there_already(shop, connection):
+    """H8: with another new key beside it, the replay was refused because of a trigger."""
+    row = "INSERT INTO public.recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
+    execute(connection, row)
+    other = [{**row, "word": word} for row, word in zip(made(2), "yzyzyz", strict=True)]
+    assert of(shop.correct(2, other), "recomputed").by_hand.surplus == 1
+    assert is_exact(connection) == [True] * 6
+
+
 def test_what_a_rollback_subtracts_may_exceed_the_type_of_the_sum(connection):
     """H4: the later contributions of a key add up to more than a bigint."""
     totals = State("totals", values={"total": Sum("price", "bigint")})

@@ -272,8 +272,9 @@ class StoredContributions(KeyedState):
     def _write(self, change: Change, collected: Collected, keys: int) -> None:
         """Write the computed rows, and forget them and their keys.
 
-        Keys without rows are deleted. Only if fewer rows were reached than there are keys, it is
-        asked which had to be: such a key may have no row in the target either.
+        Keys without rows are deleted, also those with fewer than none: by an inverse, of a row that
+        somebody has deleted. Only if fewer rows were reached than there are keys, it is asked which
+        had to be: such a key may have no row in the target either.
         """
         parts = {
             "swapped": _SWAPPED,
@@ -281,23 +282,23 @@ class StoredContributions(KeyedState):
             "same_key": collected.same_key(self.key, "target", "swapped"),
             "values": assigned({name: Identifier("excluded", name) for name in self.value_names()}),
         }
-        written = sum(
+        deleted, inserted = (
             change.run(self.sql(statement, **parts))
             for statement in (
                 "DELETE FROM {target} AS target USING {swapped} AS swapped"
-                " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
+                " WHERE {same_key} AND coalesce(swapped._rows, 0) <= 0",
                 "INSERT INTO {target} AS target ({written}, _txid)"
                 " SELECT {written}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
                 " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid",
             )
         )
-        if written != keys:
+        if deleted + inserted != keys:
             without_rows = self.sql(
-                "SELECT count(*) AS keys FROM {swapped} AS swapped WHERE coalesce(_rows, 0) = 0"
+                "SELECT count(*) AS keys FROM {swapped} AS swapped WHERE coalesce(_rows, 0) <= 0"
                 " AND NOT EXISTS (SELECT FROM {target} AS target WHERE {same_key})",
                 **parts,
             )
-            self.check_written(written, keys - change.one(without_rows)["keys"])
+            self.check_written(inserted, keys - change.one(without_rows)["keys"])
         change.run(self.sql("DROP TABLE {swapped}, {collected}", **parts))
 
 
