@@ -10,6 +10,7 @@ from reliability import Count, Latest, OpaqueState, State, Sum, TransactionalSta
 from reliability.core.errors import (
     LedgerCorruption,
     ParkNotPossible,
+    RefreezeNotPossible,
     ReplayNotPossible,
     RequestClosed,
     RollbackNotPossible,
@@ -153,6 +154,27 @@ def test_all_states_are_rolled_back_or_none(connection, kind):
     with pytest.raises(ReplayNotPossible, match="state other"):
         shop.transact(1)
     assert shop.tables() == before
+
+
+def test_a_replay_that_a_state_elsewhere_cannot_do_does_not_begin(connection, elsewhere):
+    """H5: it was refused at its commit, and a refreeze froze a batch that nothing can read."""
+
+    def kinds(elsewhere):
+        value = {"n": Count()}
+        return [State("kept", values=value), OpaqueState("other", values=value, database=elsewhere)]
+
+    shop = committed(connection, made(1), made(2), kinds=kinds, elsewhere=elsewhere)
+    roll_back(connection, "shop", 1, "back")
+    shop.source.sizes[0] += 1
+    with pytest.raises(RefreezeNotPossible, match="compacted its history through txid 1"):
+        shop.runner.refreeze(1, "delivered anew")
+    shop.clear(1)
+    with pytest.raises(ReplayNotPossible, match="compacted its history through txid 1"):
+        shop.transact(1)
+    assert shop.ask("SELECT count(*) FROM reliability.attempt WHERE txid = 1") == [(1,)]
+    release(connection, "shop")
+    shop.do_again(2)
+    assert all(one.is_nothing for one in shop.replay(2))
 
 
 def test_in_two_databases_all_states_are_rolled_back_or_none(connection, elsewhere):

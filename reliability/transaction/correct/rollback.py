@@ -20,10 +20,11 @@ from typing import Any
 
 from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
-from reliability.core.errors import CheckpointStuck, RollbackNotPossible
+from reliability.core.errors import CheckpointStuck, RollbackNotPossible, Transient
 from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.rollback_check import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
+from reliability.core.state import StateKind
 from reliability.core.texts import clear_command
 from reliability.core.txids import format_intervals, format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
@@ -34,6 +35,8 @@ from reliability.transaction.commit.apply import plan_nothing
 from reliability.transaction.commit.committer import carry_out, committer
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.declare import declared_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,8 @@ def roll_back(
                 lambda change: (change.kind, change.txid) == (ChangeKind.ROLLBACK, to_txid),
                 may_drop=True,
             )
+            with suppress(Transient):  # the rollback is done
+                _tell_coordinator(connection, topology, to_txid)
     last = connection.one("topology_position", topology=topology)["next_txid"] - 1
     return RolledBack(
         topology=topology,
@@ -169,6 +174,19 @@ def roll_back(
         dates=dates,
         differences=done.differences,
     )
+
+
+def _tell_coordinator(connection: LedgerConnection, topology: str, to_txid: int) -> None:
+    """Let no replay begin that an OpaqueState of another database can no longer do (H5).
+
+    It has used up its one step, and only its own database knows. Without this, such a replay is
+    refused at its commit.
+    """
+    with TopologyDatabases.of(connection, topology) as participants:
+        states = [tables.state for one in participants for tables in declared_tables(one, topology)]
+    if any(state.kind is StateKind.OPAQUE for state in states):
+        with holding(connection, topology) as (tx, _):
+            tx.run("decide_compaction", topology=topology, through=to_txid)
 
 
 def _against_dates(
