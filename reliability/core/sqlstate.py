@@ -51,8 +51,9 @@ QUALIFY = (
     "A function or trigger of yours gets its own path by ALTER FUNCTION … SET search_path = …."
 )
 _NO_VALUE = (
-    "this is no value of that type, or out of its range: write it as Postgres reads one; a value "
-    "of a batch is made in the process function."
+    "a value is none of that type, or out of its range: correct what you have typed; change the "
+    "process function if it made the value; give a sum that has outgrown its type a wider one, and "
+    "run `reliability alter`."
 )
 _ALTERED = (
     "if somebody has dropped, renamed or altered a table of a state, `reliability declare "

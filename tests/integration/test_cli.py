@@ -735,7 +735,7 @@ def test_a_key_that_is_no_value_of_its_type_is_said_to_be_none(shop):
     """It was said that a constraint or a trigger refuses the rows."""
     for k in ("abc", "9" * 30):
         said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
-        assert "no value of that type" in said
+        assert "correct what you have typed" in said
 
 
 def test_a_file_in_which_nothing_is_edited_is_answered_in_json_too(shop, tmp_path):
