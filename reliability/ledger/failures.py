@@ -44,8 +44,9 @@ _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchem
 # A missing schema or table of the user's, or of a state, does not mean that the ledger is not
 # migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability[.\"]|\"reliability_contribution\"")
-# Only the seal indexes an attempt's table, so whoever copies into it then does so in vain (H10).
+# An attempt's own table is indexed by its seal, and dropped when it has ended (H10).
 _SEALED = re.compile(r"attempt_\d+_key")
+_DROPPED = re.compile(r"\"reliability_contribution\.attempt_\d+\"")
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
 # A refused login has no SQLSTATE, because there is no session: what servers say for each method
 # (RDS says PAM of an expired token), what poolers say, and what libpq says of its files.
@@ -83,6 +84,8 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
         return AlreadyAcked(text)
     if _SEALED.fullmatch(error.diag.constraint_name or "") and error.diag.schema_name == _STAGED:
         return AttemptFenced(f"the attempt is sealed: {text}")
+    if isinstance(error, errors.UndefinedTable) and _DROPPED.search(text):
+        return AttemptFenced(f"the attempt's table is gone: {text}")
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks an object that this release needs: {text}")
     kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)

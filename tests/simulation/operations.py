@@ -7,13 +7,14 @@ another process does in the middle of them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from reliability.core.attempt import Grant
-from reliability.core.errors import AttemptIncomplete, RunUnsatisfied
+from reliability.core.errors import AttemptFenced, AttemptIncomplete, RunUnsatisfied
 from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
@@ -208,6 +209,17 @@ class Seal(OfAttempt):
     def act_for(self, world: World, grant: Grant) -> None:
         tasks = world.config.tasks
         world.runner.seal(grant, tasks[self.task % len(tasks)])
+
+
+@dataclass(frozen=True)
+class Finish(Seal):
+    """A task goes on when its driver has ended: it ends the steps, and seals."""
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        for step in world.runner.topology.steps:
+            with suppress(AttemptFenced):  # it is done already, or the seal says why not
+                world.runner.end_step(grant, step.name)
+        super().act_for(world, grant)
 
 
 @dataclass(frozen=True)
@@ -461,7 +473,7 @@ _brief = st.one_of(
     st.builds(Emit, run=runs),
     st.builds(Sweep, clean=st.booleans()),
     st.builds(Seal, txid=near, age=ages, task=tasks),
-    st.builds(Stage, txid=near, age=ages, sink=sinks, partition=st.integers(0, 1)),
+    st.builds(Stage, txid=near, age=ages, sink=sinks, partition=st.integers(0, 2)),
 )
 within = weighted((6, st.none()), (1, _brief))
 
@@ -499,6 +511,7 @@ _of_spark = st.one_of(
 )
 _end_step = st.builds(EndStep, txid=near, age=ages, step=st.integers(0, 1), fault=few_faults)
 _seal = st.builds(Seal, txid=near, age=ages, task=tasks, fault=faults, within=within)
+_finish = st.builds(Finish, txid=near, age=ages, task=tasks, fault=faults, within=within)
 _end = st.builds(End, txid=near, age=ages, fence=st.booleans(), fault=few_faults)
 _commit = st.builds(
     Commit,
@@ -532,6 +545,7 @@ operations = weighted(
     (1, _of_spark),
     (1, _end_step),
     (1, _seal),
+    (1, _finish),
     (1, _end),
     (1, _commit),
     (2, _of_runs),
