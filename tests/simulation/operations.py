@@ -8,7 +8,7 @@ another process does in the middle of them.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -220,6 +220,19 @@ class Finish(Seal):
             with suppress(AttemptFenced):  # it is done already, or the seal says why not
                 world.runner.end_step(grant, step.name)
         super().act_for(world, grant)
+
+
+@dataclass(frozen=True)
+class Attempt(Claim):
+    """A task claims a step, its driver writes in one way or another, and the task goes on."""
+
+    write: Write = field(default_factory=Write)
+
+    def act(self, world: World) -> None:
+        super().act(world)
+        world.look()
+        replace(self.write, txid=self.txid).act(world)
+        Finish(self.txid, task=self.task).act(world)
 
 
 @dataclass(frozen=True)
@@ -493,6 +506,9 @@ _write = st.builds(
     fault=faults,
     within=within,
 )
+_attempt = st.builds(
+    Attempt, txid=near, run=runs, task=tasks, write=_write, fault=few_faults, within=within
+)
 _of_spark = st.one_of(
     st.builds(Open, txid=near, age=ages, sink=sinks, fault=few_faults, within=within),
     st.builds(
@@ -546,6 +562,7 @@ operations = weighted(
     (1, _end_step),
     (1, _seal),
     (1, _finish),
+    (1, _attempt),
     (1, _end),
     (1, _commit),
     (2, _of_runs),
