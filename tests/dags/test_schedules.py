@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import datetime, timedelta, timezone
 from itertools import islice
@@ -128,11 +129,49 @@ def test_intervals_of_a_period_are_those_of_airflow(schedule_of):
     from airflow.timetables.interval import DeltaDataIntervalTimetable as OfTheScheduler
 
     start, period = datetime(2026, 3, 27, 11, 7, tzinfo=UTC), timedelta(hours=7)
-    schedule = schedule_of(DeltaDataIntervalTimetable(period), start)
+    schedule = schedule_of(DeltaDataIntervalTimetable(period), start, catchup=True)
     found = [(one.start, one.end) for one in islice(intervals(schedule), 9)]
     assert found == list(of_airflow(OfTheScheduler(period), start, 9))
     later = next(intervals(schedule, start + timedelta(hours=8)))
     assert later.start == start + 2 * period
+
+
+@pytest.mark.parametrize(
+    ("start", "period"),
+    [
+        (datetime(2026, 1, 5, tzinfo=UTC), timedelta(weeks=1)),  # Airflow's weeks begin on Thursday
+        (datetime(2026, 1, 5, 6, 30, tzinfo=UTC), timedelta(days=1)),
+        (datetime(2026, 3, 3, 6, 30, tzinfo=UTC), timedelta(days=1)),  # the first one is this day
+    ],
+)
+def test_intervals_of_a_period_without_catchup_follow_the_run_before(
+    schedule_of, monkeypatch, start, period
+):
+    """They were counted from the start date: `lag` missed some, and named some that overlap."""
+    import pendulum
+    from airflow.sdk import DeltaDataIntervalTimetable
+    from airflow.timetables import interval
+    from airflow.timetables.base import DataInterval, TimeRestriction
+
+    schedule = schedule_of(DeltaDataIntervalTimetable(period), start, catchup=False)
+    restriction = TimeRestriction(pendulum.instance(start), None, catchup=False)
+    timetable = interval.DeltaDataIntervalTimetable(period)
+    now = datetime(2026, 3, 3, 11, 7, tzinfo=UTC)
+    found: list[DataInterval] = []
+    for _ in range(4):
+        monkeypatch.setattr(interval, "utcnow", lambda now=now: pendulum.instance(now))
+        last = found[-1] if found else None
+        info = timetable.next_dagrun_info(
+            last_automated_data_interval=last, restriction=restriction
+        )
+        assert info is not None
+        assert info.data_interval is not None
+        found.append(info.data_interval)
+        now = max(now, info.data_interval.end)
+    for before, following in itertools.pairwise(found):
+        end = datetime.fromtimestamp(before.end.timestamp(), UTC)
+        expected = next(intervals(schedule, end))
+        assert (expected.start, expected.end) == (following.start, following.end)
 
 
 def test_another_timetable_is_named_and_not_evaluated(schedule_of):

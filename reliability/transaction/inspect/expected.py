@@ -86,6 +86,7 @@ class _PeriodTicks:
         assert schedule.period is not None
         self._period = schedule.period
         self._anchor = schedule.first_start
+        self._catchup = schedule.catchup
 
     def at_or_after(self, moment: datetime) -> datetime:
         # Airflow counts periods from the end of the run before; the first starts at start_date.
@@ -94,7 +95,9 @@ class _PeriodTicks:
         return moment + (self._anchor - moment) % self._period
 
     def following(self, moment: datetime) -> datetime:
-        return self.at_or_after(moment)
+        # Without catchup, Airflow puts its first run, and that after a pause, on multiples of the
+        # period since 1970: only the run before tells where the next one starts.
+        return self.at_or_after(moment) if self._catchup else moment
 
     def at_or_before(self, end: datetime) -> datetime:
         return end
