@@ -442,11 +442,29 @@ def test_it_is_too_late_after_the_first_commit(connection):
     do(connection, "INSERT INTO old VALUES (1, 5, 5)")
     adopt(connection, shop.topology, "small", "old")
     assert shown(shop) == {"small": [(1, 5, 5)]}
-    refused(connection, shop, r"has adopted public\.old or another table already", table="old")
+    refused(connection, shop, r"has adopted public\.old already", table="old")
     release(connection, "shop")
     shop.replay(1)
     assert shown(shop) == {"small": [(1, 6, 6)]}
     assert is_exact(shop)
+
+
+def test_who_adopts_again_is_told_what_was_adopted_and_the_way_to_another_table(connection):
+    """The answer may have been lost; he was told to change the table, or the state."""
+    do(connection, f"CREATE TABLE small ({FITS})")
+    do(connection, f"CREATE TABLE other ({FITS})")
+    do(connection, "INSERT INTO other VALUES (1, 5, 5)")
+    shop = small(connection)
+    adopt(connection, shop.topology, "small", "small")
+    for table in ("small", "other"):
+        with pytest.raises(AdoptNotPossible, match=r"adopted public\.small already") as raised:
+            adopt(connection, shop.topology, "small", table)
+        assert "do nothing, if that is the table" in str(raised.value)
+        assert "`reliability drop shop --keep-tables`" in str(raised.value)
+    say("drop", "shop", "--keep-tables", "--yes")
+    do(connection, "DROP TABLE small")
+    adopt(connection, shop.topology, "small", "other")
+    assert shown(shop) == {"small": [(1, 5, 5)]}
 
 
 def test_adopted_rows_are_not_lost_with_a_changed_definition(connection):

@@ -155,8 +155,12 @@ def _check_in_time(curr_txid: int, topology: Topology) -> None:
 def _look_at(tx: DatabaseTransaction, own: StoredState, name: tuple[str, str]) -> AdoptedTable:
     """Return the table that is to be adopted; raise unless it fits."""
     called = name_of_table(*name)
-    if tx.first("adoption", **StateKey(own.topology, own.name)) is not None:
-        raise _not_possible(own, f"it has adopted {called} or another table already")
+    if earlier := tx.first("adoption", **StateKey(own.topology, own.name)):
+        raise AdoptNotPossible(
+            f"state {own.name} of {own.topology} has adopted {earlier['adopted_table']} already",
+            remedy="do nothing, if that is the table, as after an adoption whose answer was lost; "
+            f"to adopt another one, `reliability drop {own.topology} --keep-tables` first.",
+        )
     adopted, row = _described(tx, own, name)
     if adopted.is_in_place:
         check_table_is_nobodys(tx, own)
