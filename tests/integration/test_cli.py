@@ -639,6 +639,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     assert "shop was rolled back to txid 1 as c=4" in said
     assert "  reliability release shop\n" in said
     assert len(shop.tables()["log"]) == 6
+    assert "do nothing: no later txid counts" in say(*back, "--yes", code=1).stderr  # it is done
     (standing,) = read("status")
     assert standing["held"] == [{"reason": by_me("a wrong delivery"), "count": 2, "txids": "2..3"}]
     assert standing["blocked"]["txid"] == 2

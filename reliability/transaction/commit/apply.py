@@ -212,14 +212,19 @@ def _check_rollback(
     tx: DatabaseTransaction, states: Sequence[StoredState], change: PlannedChange
 ) -> None:
     rows = tx.all("history_of_states", **change)
+    curr_txid = max((row["curr_txid"] for row in rows), default=1)
     refusal = rollback_refusal(
         [state.state for state in states],
         change.txid,
-        max((row["curr_txid"] for row in rows), default=1),
+        curr_txid,
         {row["state"]: row["compacted_through"] for row in rows},
     )
     if refusal is not None:
-        raise RollbackNotPossible(f"{change.topology} to txid {change.txid}: {refusal}")
+        done = "do nothing: no later txid counts. `reliability status` says what a rollback holds."
+        raise RollbackNotPossible(
+            f"{change.topology} to txid {change.txid}: {refusal}",
+            remedy=done if change.txid == curr_txid - 1 else None,
+        )
 
 
 def record_differences(
