@@ -274,6 +274,7 @@ class World(Unattended):
             self.connection = SimulatedConnection(own_connection.dsn)
             self.runner = TransactionRunner(own_runner.topology, self.connection, own_runner.leases)
             try:
+                self.look()  # at the attempt that is interrupted, too
                 within()
                 self.look()
             finally:
