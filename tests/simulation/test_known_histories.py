@@ -15,6 +15,7 @@ from tests.simulation.operations import (
     Close,
     Commit,
     Emit,
+    End,
     HoursPass,
     Late,
     Open,
@@ -43,6 +44,12 @@ KNOWN = {
     "a zombie that copies a key into a table after its seal": History(
         Config(states=(TOTALS, BEST), best=StateKind.OPAQUE, min_rows=(1,), pending=2),
         (Work(task=0), Work(txid=1), Write(txid=2)),
+    ),
+    "an attempt that is ended while it is sealed": History(
+        Config(sealed_late=True), (Work(within=End(fence=True)), Work())
+    ),
+    "an ack while an attempt is sealed": History(
+        Config(sealed_late=True), (Work(within=Stage(partition=2)), Work())
     ),
     "a sweep soon after the replay of a view": History(
         Config(states=(VIEW, BEST), min_rows=(1,)), (Work(), Again(txid=-1), Sweep(clean=True))

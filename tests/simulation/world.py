@@ -288,10 +288,10 @@ class World(Unattended):
             self.source.meanwhile = _nothing
 
     def _audit(self, *sealed: Any) -> None:
-        """Audit as the product does; another may come in before: all else has been checked."""
+        """Audit as the product does; another may come in after it: all has been checked."""
+        audit_contributions(*sealed)
         if self.config.sealed_late:
             self.source.meanwhile()
-        audit_contributions(*sealed)
 
     # --- what Airflow's tasks do -----------------------------------------------------------------
 
