@@ -100,8 +100,6 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
             return []
 
     row = connection.one("topology_position", topology=topology)
-    may = connection.one("may_read_hashes")["may"]
-    erasures = "erasures" if may else "erasures_without_hashes"
     with TopologyDatabases.of(connection, topology) as participants:
 
         def states_in(database: str) -> list[Row]:
@@ -117,7 +115,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
                 for row in or_nothing(partial(states_in, database))
             ],
             "alterations": connection.all("alterations", topology=topology),
-            "erasures": connection.all(erasures, topology=topology),
+            "erasures": connection.all("erasures", topology=topology),
             "lacking": or_nothing(partial(lacking_values, connection, topology)),
         }
 

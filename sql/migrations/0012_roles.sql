@@ -75,7 +75,6 @@ of_tables(part, kinds, rights, names, columns) AS (VALUES
     ('ledger', '{coordinator,page,reader}', 'SELECT', NULL, NULL),
     ('ledger', '{reader}', 'SELECT', '{correction}',
      ' (topology, txid, reason, corrected_by, corrected_at, request_id, ended_at)'),
-    ('ledger', '{reader}', 'SELECT', '{erased_key}', ' (topology, column_name, erasure_id)'),
     ('ledger', '{coordinator}', 'INSERT',
      '{attempt_event,audit,code,commit_log,refreeze,request_contact,set_aside}', NULL),
     ('ledger', '{coordinator}', 'UPDATE', '{state}',

@@ -27,3 +27,10 @@ CREATE TABLE reliability.erased_key (
     CONSTRAINT erased_key_has_a_salt CHECK (salt ~ '^[0-9a-f]{32}$'),
     CONSTRAINT erased_key_is_a_hash CHECK (key_hash ~ '^[0-9a-f]{64}$')
 );
+
+-- The persons of each erasure for who looks: of them, a role without a right on the hashes sees only
+-- the columns.
+CREATE VIEW reliability.erased_person AS
+SELECT erasure_id, column_name,
+       CASE WHEN has_table_privilege('reliability.erased_key', 'SELECT') THEN key_hash END AS key_hash
+  FROM reliability.erased_key;

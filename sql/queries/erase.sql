@@ -140,22 +140,11 @@ WITH erasure AS (
            ON CONFLICT DO NOTHING)
 SELECT erasure_id FROM erasure;
 
--- may_read_hashes --
--- Whether this role may read the hashes of persons; a reader may not.
-SELECT has_column_privilege('reliability.erased_key', 'key_hash', 'SELECT') AS may;
-
--- erasures_without_hashes --
--- The same as `erasures`, for a role that may not read the hashes.
-SELECT e.erased_at, e.erased_by, e.reason, e.commit_number, e.counts,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('column', k.column_name, 'hash', NULL)
-                                  ORDER BY k.column_name), '[]')
-          FROM reliability.erased_key k WHERE k.erasure_id = e.erasure_id) AS keys
-  FROM reliability.erasure e WHERE e.topology = %(topology)s ORDER BY e.erasure_id;
-
 -- erasures --
--- What was erased of a topology, when, by whom and why, and the hashes of the persons.
+-- What was erased of a topology, when, by whom and why, and the hashes of the persons, NULL for a role that
+-- may not read them.
 SELECT e.erased_at, e.erased_by, e.reason, e.commit_number, e.counts,
        (SELECT coalesce(jsonb_agg(jsonb_build_object('column', k.column_name, 'hash', k.key_hash)
                                   ORDER BY k.column_name, k.key_hash), '[]')
-          FROM reliability.erased_key k WHERE k.erasure_id = e.erasure_id) AS keys
+          FROM reliability.erased_person k WHERE k.erasure_id = e.erasure_id) AS keys
   FROM reliability.erasure e WHERE e.topology = %(topology)s ORDER BY e.erasure_id;
