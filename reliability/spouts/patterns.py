@@ -113,14 +113,14 @@ def check_pattern(what: str, pattern: str) -> None:
 def _why_invalid(pattern: str) -> str:
     for place in _PLACE.findall(pattern):
         try:
-            is_constant = for_interval(place, _ONE) == for_interval(place, _OTHER)
+            filled, other = (for_interval(place, interval) for interval in (_ONE, _OTHER))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             return f"{place}: {error}"
-        if _METHOD in for_interval(place, _ONE):
+        if _METHOD in filled:
             return f"{place} is a function of the time, not a part of it"
         if _EPOCH.search(place.replace("%%", "")):
             return f"{place}: %s depends on the time zone of the process that reads, not on yours"
-        if is_constant:
+        if filled == other:
             return f"{place} is the same for every interval"
     rest = _CLASS.sub("", _PLACE.sub("", pattern))
     brace = rest[rest.find("{") :].partition("/")[0] if "{" in rest else ""
