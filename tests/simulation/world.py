@@ -450,9 +450,10 @@ class World(Unattended):
         try:
             task.stage(partition, batches())
         except AttemptFenced as error:
-            statuses = {a["nonce"]: a["status"] for a in self.look().attempts}
-            if "table is gone" in str(error) and statuses[grant.nonce] == "PROCESSING":
-                raise AssertionError("H10: the table of a live attempt") from error
+            if "table is gone" in str(error):
+                statuses = {a["nonce"]: a["status"] for a in self.look().attempts}
+                if statuses[grant.nonce] == "PROCESSING":
+                    raise AssertionError("H10: the table of a live attempt") from error
             raise
 
     def dsn_of(self, sink: str) -> str:
