@@ -76,10 +76,6 @@ class PickledPipeline(DriverPipeline):
                 failed.log.unlink()
                 raise self.runner.error_of(grant) from failed
 
-    def again(self, run_id: str | None = None) -> PickledPipeline:
-        again = super().again(run_id)
-        return PickledPipeline(again.runner, None, again.run, again.max_tries, again.waits_until)
-
 
 @dataclass
 class RunningEngine:

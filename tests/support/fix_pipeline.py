@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -177,7 +177,7 @@ class Pipeline(Unattended):
         """The same run cleared (its max_tries rise), or another run."""
         run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
         raised = self.max_tries + (1 if run_id is None else 0)
-        return Pipeline(self.runner, self.spark, run, raised, self.waits_until)
+        return replace(self, run=run, max_tries=raised)
 
     # --- the executor ----------------------------------------------------------------------------
 
