@@ -24,6 +24,11 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def die_with_parent() -> None:
+    """Be killed when the process's parent ends: there is nothing to be cleared up."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Guard:
     """Watches over the calling process until that ends."""
 

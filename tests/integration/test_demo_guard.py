@@ -24,8 +24,8 @@ if sys.stdin.readline() == "keep\\n":
 """
 CHILD = """
 import os, signal
-from dev.demo.guard import end_with_parent
-end_with_parent()
+import dev.demo.guard
+dev.demo.guard.{ends}_with_parent()
 print(os.getpid(), flush=True)
 signal.pause()
 """
@@ -66,10 +66,12 @@ def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kep
     assert (service.poll() is None) is is_kept
 
 
+@pytest.mark.parametrize("ends", ["end", "die"])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_a_demo_ends_with_the_make_that_runs_it(sent):
+def test_a_demo_ends_with_the_make_that_runs_it(sent, ends):
+    """So do the processes that draw histories with their pytest: they went on for hours."""
     make = subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD],
+        [sys.executable, "-c", PARENT, CHILD.format(ends=ends)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

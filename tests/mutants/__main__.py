@@ -23,7 +23,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
 
+import psutil
+
+from dev.demo.guard import end_with_parent
 from dev.services.environment import Environment
+from dev.services.processes import descendants, kill
 from tests.mutants.attach import OF_SERVER
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.forked import KILLERS, run_all
@@ -44,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--generated", action="store_true", help="those that are made by rule")
     parser.add_argument("--jobs", type=int, default=2, help="how many run side by side")
     parsed = parser.parse_args(arguments)
+    end_with_parent()
     if parsed.generated:
         if unknown := {*parsed.names} - {*KILLERS}:
             parser.error(f"no mutants are made of {', '.join(sorted(unknown))}")
@@ -95,8 +100,13 @@ def _run(
                 stack.enter_context(running_jvm(tree))
             trees.put(tree)
         runs = [pool.submit(one, each) for each in ([*chosen] if histories else [None, *chosen])]
-        for run in as_completed(runs):
-            yield run.result()
+        try:
+            for run in as_completed(runs):
+                yield run.result()
+        except BaseException:  # interrupted: without this it would do all that is left
+            pool.shutdown(wait=False, cancel_futures=True)
+            kill(descendants(psutil.Process()))
+            raise
 
 
 def _tell(outcome: Outcome) -> Outcome:

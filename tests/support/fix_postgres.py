@@ -15,6 +15,7 @@ import psycopg2.extensions
 import pytest
 from psycopg2.sql import SQL, Composable, Identifier, Placeholder
 
+from dev.demo.guard import end_with_parent
 from dev.services.environment import Environment
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
@@ -129,7 +130,11 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
 
 @contextmanager
 def running_environment(folder: Path) -> Iterator[Environment]:
-    """Run Postgres, with hostile settings, and let this process find it for the block."""
+    """Run Postgres, with hostile settings, and let this process find it for the block.
+
+    From here on a plain kill is like Ctrl-C: it leaves no server behind.
+    """
+    end_with_parent()
     environment = Environment(ROOT, folder, throwaway=True, profile="demo")
     environment.up_postgres()
     before = dict(os.environ)
