@@ -212,7 +212,7 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
         return _zone_notices(topology, timetable.timetable, dag)
     is_period = part_of(timetable, "delta") is not None
     zone = _name_of(dag.timezone) if is_period else zone_of_ticks(timetable)
-    if _kind_of(timetable) in _TRIGGERS and not is_period and _jumps(timetable, zone):
+    if _kind_of(timetable) in _TRIGGERS and not is_period and _jumps(timetable, zone, dag):
         raise InvalidDefinition(
             f"topology {topology.name}: each run reads a fixed time before its tick, and where the "
             f"clocks of {zone} change, ticks are an hour nearer or farther: intervals would "
@@ -226,7 +226,7 @@ def _zone_notices(topology: Topology, timetable: Any, dag: DAG) -> list[str]:
             remedy=f'say FileSpout(…, time_zone="{zone}") if its dates are local ones, or '
             'time_zone="UTC".',
         )
-    if not spout.time_zone or not _changes_clocks(spout.time_zone):
+    if not spout.time_zone or not _changes_clocks(spout.time_zone, dag):
         return []
     if is_period and is_timed(pattern) and not tells_hours(pattern):
         raise InvalidDefinition(
@@ -249,21 +249,29 @@ def _is_utc(zone: str) -> bool:
         return False
 
 
-def _jumps(timetable: Any, zone: str) -> bool:
+def _jumps(timetable: Any, zone: str, dag: DAG) -> bool:
     """Say whether ticks follow the clocks where these change; those of every hour do not."""
     from croniter import croniter
 
     crons = (croniter(part_of(each, "expression")) for each in _triggers(timetable))
-    return _changes_clocks(zone) and any(cron.expanded[1] != ["*"] for cron in crons)
+    return _changes_clocks(zone, dag) and any(cron.expanded[1] != ["*"] for cron in crons)
 
 
-def _changes_clocks(zone: str) -> bool:
+def _changes_clocks(zone: str, dag: DAG) -> bool:
+    """Say whether a zone's offset changes between the DAG's start and the end of next year."""
     try:
         within = zone_called(zone)
     except ValueError:  # an offset
         return False
-    year = datetime.now(timezone.utc).year
-    return len({datetime(year, m, 1, tzinfo=within).utcoffset() for m in range(1, 13)}) > 1
+    now = datetime.now(timezone.utc)
+    start = datetime.fromtimestamp(min(dag.start_date or now, now).timestamp(), within)
+    months = (
+        datetime(year, month, 1, tzinfo=within)
+        for year in range(start.year, now.year + 2)
+        for month in range(1, 13)
+    )
+    since = [start, *(month for month in months if month > start)]
+    return len({moment.utcoffset() for moment in since}) > 1
 
 
 # --- what the ledger records ---------------------------------------------------------------------

@@ -24,8 +24,9 @@ from reliability.core.errors import (
     LedgerTooNew,
     LedgerTooOld,
     MigrationChanged,
+    RightMissing,
 )
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.queries import sql_folder
 
 # Encodings in which bytes sort like code points, as in Spark; SQL_ASCII stores the client's UTF-8
@@ -95,6 +96,7 @@ def migrate(
     :raises LedgerTooNew: the ledger has migrations with which this release cannot work
     :raises EncodingUnsupported: texts sort differently in this database than in Spark
     :raises LedgerBusy: others held a lock for a minute; what was applied before stays
+    :raises RightMissing: there is something to apply, and this role may not
     """
     known = migrations() if available is None else available
     applied: list[LedgerMigration] = []
@@ -126,7 +128,10 @@ def _apply_next(
     connection: LedgerConnection, known: list[LedgerMigration]
 ) -> LedgerMigration | None:
     with connection.transaction(patience=LOCK_SECONDS) as tx:
-        tx.first("act_as_owner")
+        role = tx.first("act_as_owner")
+        if role is not None and not role["is_owner"]:
+            _check_nothing_is_missing(tx, known, role)
+            return None
         server = tx.one("server_facts")
         if server["encoding"] not in ENCODINGS:
             raise EncodingUnsupported(
@@ -140,6 +145,17 @@ def _apply_next(
         tx.cursor.execute(missing[0].text)
         tx.run("record_migration", **missing[0].record)
     return missing[0]
+
+
+def _check_nothing_is_missing(
+    tx: DatabaseTransaction, known: list[LedgerMigration], role: Row
+) -> None:
+    if missing := _missing(tx, known):
+        raise RightMissing(
+            f"the ledger lacks {missing[0]}, and role {role['role']} may not change it; that is "
+            f"for {role['owner']}",
+            remedy=f"run `reliability migrate` as a role that has {role['owner']}.",
+        )
 
 
 def missing_migrations(

@@ -23,6 +23,10 @@ OWNER, COORDINATOR, EXECUTOR, READER, PAGE = KINDS = (
 )
 PREFIX = "reliability"
 SCHEMAS = ("public",)
+_WHO_MAKES_ROLES = (
+    "run it as a superuser, or as a role with CREATEROLE that owns the database; or let one of "
+    "them run what `reliability migrate --roles --plan` prints."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,12 @@ def make_roles(connection: LedgerConnection, wanted: RolesWanted) -> list[str]:
     :raises RightMissing: this role may not; `roles_as_sql` is for one that may
     :raises MigrationChanged, LedgerTooNew, EncodingUnsupported, LedgerBusy: see `migrate`
     """
-    with connection.transaction() as tx:
-        made = tx.all("statements_for_roles", **_parameters(wanted, all=False))
-        done = [_execute(tx, row["statement"]) for row in made]
+    try:
+        with connection.transaction() as tx:
+            made = tx.all("statements_for_roles", **_parameters(wanted, all=False))
+            done = [_execute(tx, row["statement"]) for row in made]
+    except RightMissing as error:
+        raise RightMissing(error.what, remedy=_WHO_MAKES_ROLES) from error
     done += [f"-- applied {migration}" for migration in migrate(connection)]
     with connection.transaction() as tx:
         tx.run("act_as", role=wanted.name(OWNER))

@@ -215,6 +215,14 @@ def test_the_time_zone_of_dates_is_said_if_it_matters(
     assert bool(said) is bool(expected)
 
 
+def test_the_clocks_of_a_zone_are_those_since_the_start_of_the_dag(dag_of):
+    """Only this year's were looked at: a backfill of older days read an hour of the next one."""
+    spout = topology(DAILY, "America/Sao_Paulo")  # the last change was in February 2019
+    assert dag_of(spout, DAY, datetime(2019, 6, 1, tzinfo=timezone.utc))
+    with pytest.raises(InvalidDefinition, match="some have 23 or 25 hours"):
+        dag_of(spout, DAY, datetime(2019, 1, 1, tzinfo=timezone.utc))
+
+
 def _triggers(cron: str, **arguments: Any) -> list[Any]:
     import airflow.sdk as sdk
 

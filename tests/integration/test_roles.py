@@ -694,6 +694,8 @@ def run_script(connection: LedgerConnection, statements: list[str]) -> None:
 
 def test_who_owns_the_database_and_may_make_roles_needs_no_superuser(empty, others):
     wanted = replace(others, schemas=("public",))
+    with pytest.raises(RightMissing, match=r"CREATEROLE.* prints"):
+        make_roles(empty, wanted)
     run_as_admin("ALTER ROLE reliability CREATEROLE")
     try:
         make_roles(empty, wanted)
@@ -716,6 +718,12 @@ def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path,
     shutil.copytree(sql_folder() / "migrations", folder)
     number = len(migrations()) + 1
     (folder / f"{number:04d}_later.sql").write_text("CREATE TABLE reliability.later ()")
+    with pytest.raises(
+        RightMissing, match=rf"lacks {number:04d}_later, and .* for test_owner"
+    ) as no:
+        migrate(roles.sessions[COORDINATOR], migrations(folder))
+    assert no.value.what_to_do == "run `reliability migrate` as a role that has test_owner."
+    assert migrate(roles.sessions[COORDINATOR]) == []
     monkeypatch.setattr(ledger_migrations, "_grant_rights", kill)
     with pytest.raises(KeyboardInterrupt):
         migrate(roles.sessions[OWNER], migrations(folder))
