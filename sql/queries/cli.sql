@@ -200,9 +200,13 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncomm
  WHERE p.topology = %(topology)s;
 
 -- closed_intervals --
--- Past intervals for which a run has emitted, the last ones, of all or of those that lie between two
--- times: files that arrived later have no txid.
-SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM reliability.transaction
+-- Past intervals for which a run has emitted, be it nothing, the last ones, of all or of those that lie
+-- between two times: files that arrived later have no txid.
+SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM (
+       SELECT topology, interval_start, interval_end, interval_zone FROM reliability.transaction
+        UNION ALL
+       SELECT topology, interval_start, interval_end, interval_zone FROM reliability.emission
+        WHERE status = 'EMITTED') AS emitted
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
    AND (%(start)s::timestamptz IS NULL OR interval_start >= %(start)s)
    AND (%(end)s::timestamptz IS NULL OR interval_end <= %(end)s)

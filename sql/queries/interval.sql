@@ -85,8 +85,12 @@ SELECT interval_zone FROM reliability.schedule
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of
--- a gap: NULL. The database's clock says what is past.
-SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timestamp() AS now
+-- a gap: NULL. And the end of the last interval before it that the schedule has made. The database's clock
+-- says what is past.
+SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timestamp() AS now,
+       (SELECT e.interval_end FROM reliability.emission e
+         WHERE e.topology = n.topology AND e.interval_start < lower(gap) AND starts_with(e.run_id, 'scheduled__')
+         ORDER BY e.interval_start DESC LIMIT 1) AS run_end
   FROM (SELECT topology FROM reliability.topology
          UNION SELECT topology FROM reliability.schedule) AS n
   LEFT JOIN reliability.tried_time t USING (topology)

@@ -170,7 +170,7 @@ def test_intervals_of_a_period_without_catchup_follow_the_run_before(
         now = max(now, info.data_interval.end)
     for before, following in itertools.pairwise(found):
         end = datetime.fromtimestamp(before.end.timestamp(), UTC)
-        expected = next(intervals(schedule, end))
+        expected = next(intervals(schedule, end, run_end=end))
         assert (expected.start, expected.end) == (following.start, following.end)
 
 

@@ -32,6 +32,7 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.inspect.overview import overviews
+from reliability.transaction.inspect.source import look_at
 from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rows
@@ -73,6 +74,19 @@ def lacking(connection):
 
 def states(connection):
     return [(str(r.interval), r.state.value, r.count) for r in lacking(connection).reports]
+
+
+def test_a_file_that_comes_after_an_empty_emission_is_told(connection, tmp_path, monkeypatch):
+    """`lag` and `completeness` looked only at intervals that have a txid: it was lost."""
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    topology = shop(tmp_path)
+    topology = replace(topology, spout=replace(topology.spout, allow_empty=True))
+    emitter = pipeline_of(topology, connection)
+    assert emit(emitter, 2) == []
+    assert look_at(connection, topology).without_txid == []
+    deliver(tmp_path, "1997-02/late")
+    [late] = look_at(connection, topology).without_txid
+    assert str(late.interval) == "1997-02"
 
 
 BERLIN = Schedule(

@@ -15,6 +15,7 @@ from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.transaction.inspect.expected import (
     MOST,
+    Gap,
     ScheduleNotEvaluated,
     intervals,
     missing_intervals,
@@ -153,7 +154,8 @@ def monthly(**options):
 
 
 def missing(schedule, gaps=EVERYTHING, now=NOW):
-    return [str(interval) for interval in missing_intervals(schedule, gaps, now)]
+    spans = (Gap(*gap) for gap in gaps)
+    return [str(interval) for interval in missing_intervals(schedule, spans, now)]
 
 
 def test_the_interval_that_has_not_ended_is_not_missing():
@@ -182,6 +184,15 @@ GAPS = [(None, of_month(2)), (of_month(3), of_month(4)), (of_month(5), None)]
 )
 def test_what_lies_between_emissions_is_missing(schedule, gaps, expected):
     assert missing(schedule, gaps) == expected
+
+
+def test_periods_are_counted_from_the_run_before():
+    """Those of a start date that was moved later named another week, and one that overlaps."""
+    weekly = Schedule(period=timedelta(weeks=1), first_start=of_month(1, 4))  # it was 5 January
+    lost = Gap(of_month(1, 19), of_month(1, 26), run_end=of_month(1, 19))
+    assert missing(weekly, [lost]) == ["2026-01-19/2026-01-26"]
+    after_a_named_month = Gap(of_month(3), of_month(3, 12), run_end=of_month(1, 26))
+    assert missing(weekly, [after_a_named_month]) == ["2026-03-02/2026-03-09"]
 
 
 def test_a_long_time_without_emissions_is_cut():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from reliability.core.periods import UTC, zone_called
 from reliability.core.schedule import Schedule
@@ -20,8 +20,17 @@ GRACE = timedelta(minutes=10)
 #: How many missing intervals of a topology are named.
 MOST = 1000
 
-Gap = tuple[datetime | None, datetime | None]
-"""A time in which no run has tried to emit; None has no end."""
+
+class Gap(NamedTuple):
+    """A time in which no run has tried to emit.
+
+    :param start, end: None has no end
+    :param run_end: the end of the last interval before it that the schedule has made, if any
+    """
+
+    start: datetime | None
+    end: datetime | None
+    run_end: datetime | None = None
 
 
 class ScheduleNotEvaluated(Exception):
@@ -42,10 +51,10 @@ def missing_intervals(schedule: Schedule, gaps: Iterable[Gap], now: datetime) ->
 
 
 def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:
-    start, end = gap
+    start, end, run_end = gap
     if start is None and not (schedule.catchup and schedule.first_start):
         return
-    for interval in intervals(schedule, after=start):
+    for interval in intervals(schedule, after=start, run_end=run_end):
         if interval.end > (due if end is None else min(end, due)):
             return
         if schedule.last_start is not None and interval.start > schedule.last_start:
@@ -53,19 +62,22 @@ def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:
         yield interval
 
 
-def intervals(schedule: Schedule, after: datetime | None = None) -> Iterator[Interval]:
+def intervals(
+    schedule: Schedule, after: datetime | None = None, run_end: datetime | None = None
+) -> Iterator[Interval]:
     """Yield the intervals of the schedule, as Airflow would make runs of them.
 
     Where a clock change makes a tick of one that is left out, they need not follow each other.
 
     :param after: the end of an interval, or any other moment; without it from `first_start` on
+    :param run_end: the end of a run's interval, from which Airflow counts periods
     :raises ScheduleNotEvaluated: the schedule is not one by cron or by a fixed period, its cron
         expression or time zone cannot be read, or Airflow does not get over a change of the clocks
     """
     if schedule.not_evaluated is not None:
         raise ScheduleNotEvaluated(schedule.not_evaluated)
     zone = schedule.interval_zone or UTC
-    ticks = _CronTicks(schedule) if schedule.cron is not None else _PeriodTicks(schedule)
+    ticks = _CronTicks(schedule) if schedule.cron is not None else _PeriodTicks(schedule, run_end)
     first = schedule.first_start and ticks.at_or_after(schedule.first_start)
     tick = max(filter(None, (first, after and ticks.following(after.astimezone(timezone.utc)))))
     while True:
@@ -82,22 +94,26 @@ def intervals(schedule: Schedule, after: datetime | None = None) -> Iterator[Int
 
 
 class _PeriodTicks:
-    def __init__(self, schedule: Schedule) -> None:
+    """Airflow counts periods from the end of the run before; the first starts at start_date.
+
+    Without catchup, it puts its first run, and that after a pause, on multiples of the period since
+    1970.
+    """
+
+    def __init__(self, schedule: Schedule, run_end: datetime | None) -> None:
         assert schedule.period is not None
         self._period = schedule.period
-        self._anchor = schedule.first_start
-        self._catchup = schedule.catchup
+        self._first_start = schedule.first_start
+        self._run_end = run_end
 
     def at_or_after(self, moment: datetime) -> datetime:
-        # Airflow counts periods from the end of the run before; the first starts at start_date.
-        if self._anchor is None:
-            return moment
-        return moment + (self._anchor - moment) % self._period
+        return self._from(self._first_start, moment)
 
     def following(self, moment: datetime) -> datetime:
-        # Without catchup, Airflow puts its first run, and that after a pause, on multiples of the
-        # period since 1970: only the run before tells where the next one starts.
-        return self.at_or_after(moment) if self._catchup else moment
+        return self._from(self._run_end or self._first_start, moment)
+
+    def _from(self, start: datetime | None, moment: datetime) -> datetime:
+        return moment if start is None else moment + (start - moment) % self._period
 
     def at_or_before(self, end: datetime) -> datetime:
         return end

@@ -26,6 +26,7 @@ from reliability.ledger.read_rows import (
 )
 from reliability.transaction.inspect.expected import (
     MOST,
+    Gap,
     ScheduleNotEvaluated,
     missing_intervals,
 )
@@ -208,10 +209,10 @@ def _missing(
     schedule = made_of(Schedule, row)
     if schedule.not_evaluated is not None:
         return [], schedule.not_evaluated, False
-    spans = [(gap["gap_start"], gap["gap_end"]) for gap in gaps]
+    spans = [Gap(gap["gap_start"], gap["gap_end"], gap["run_end"]) for gap in gaps]
     if not schedule.catchup:  # backfills of the past oblige nobody to fill what lies between
         first = row["first_scheduled"]
-        spans = [(start, end) for start, end in spans if first and start and start >= first]
+        spans = [gap for gap in spans if first and gap.start and gap.start >= first]
     try:
         missing = missing_intervals(schedule, spans, now)
     except ScheduleNotEvaluated as error:
