@@ -137,19 +137,22 @@ class Airflow:
             "dry_run": False,
             "only_failed": False,
         }
-        self._change(dag_id, run_id, "POST", _path(dag_id) + "/clearTaskInstances", body)
+        self._change(dag_id, run_id, _path(dag_id) + "/clearTaskInstances", body)
 
     def clear(self, dag_id: str, run_id: str) -> None:
         """Clear all tasks of a run."""
         body = {"dry_run": False, "only_failed": False}
-        self._change(dag_id, run_id, "POST", _path(dag_id, run_id) + "/clear", body)
+        self._change(dag_id, run_id, _path(dag_id, run_id) + "/clear", body)
 
-    def queue_again(self, dag_id: str, run_id: str) -> None:
-        """Take the run slot from a run; its tasks are kept, and go on when it has one again."""
-        self._change(dag_id, run_id, "PATCH", _path(dag_id, run_id), {"state": "queued"})
+    def queue_again(self, dag_id: str, run_id: str) -> bool:
+        """Take the run slot from a run; its tasks are kept, and go on when it has one again.
 
-    def _change(self, dag_id: str, run_id: str, method: str, path: str, body: object) -> None:
-        if self._ask(method, path, body) is None:
+        :returns: False if Airflow no longer has the run
+        """
+        return self._ask("PATCH", _path(dag_id, run_id), {"state": "queued"}) is not None
+
+    def _change(self, dag_id: str, run_id: str, path: str, body: object) -> None:
+        if self._ask("POST", path, body) is None:
             raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:

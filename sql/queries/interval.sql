@@ -124,6 +124,20 @@ SELECT e.topology, e.dag_id, e.run_id, e.interval_start, e.interval_end, e.inter
            ) @> tstzrange(e.interval_start, e.interval_end), false))
  ORDER BY e.topology, e.interval_start, e.began_at;
 
+-- emitted_since_by_another_run --
+-- Whether another run has emitted the interval of a run since that has last tried to. Airflow's interval
+-- counts if it has not tried.
+SELECT EXISTS (
+       SELECT FROM (VALUES (1)) AS run
+         LEFT JOIN reliability.emission own
+                ON own.topology = %(topology)s AND own.dag_id = %(dag_id)s AND own.run_id = %(run_id)s
+         JOIN reliability.emission l
+           ON l.topology = %(topology)s AND l.status = 'EMITTED'
+          AND l.interval_start = coalesce(own.interval_start, %(start)s)
+          AND l.interval_end = coalesce(own.interval_end, %(end)s)
+          AND l.began_at > coalesce(own.began_at, '-infinity')
+          AND (l.dag_id, l.run_id) <> (%(dag_id)s, %(run_id)s)) AS is_emitted;
+
 -- open_txids --
 -- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
 SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,

@@ -132,7 +132,7 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
 -- runs_without_their_txids --
 -- Runs that ended without their txids, which no other run has done since. A person may have marked
 -- such a run as success in Airflow.
-SELECT r.dag_id, r.run_id, min(r.topology) AS topology,
+SELECT r.dag_id, r.run_id, r.topology,
        range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids, max(r.ended_at) AS ended_at
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
@@ -147,7 +147,7 @@ SELECT r.dag_id, r.run_id, min(r.topology) AS topology,
         WHERE later.topology = r.topology AND later.txid = r.txid
           AND later.dag_id = r.dag_id AND later.run_id = r.run_id
           AND later.request_id > r.request_id AND NOT later.is_dry_run)
- GROUP BY r.dag_id, r.run_id ORDER BY min(r.request_id);
+ GROUP BY r.dag_id, r.run_id, r.topology ORDER BY min(r.request_id);
 
 -- silent_requests --
 -- Open requests that no task or trigger of their run has renewed for a whole request lease.

@@ -33,7 +33,7 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import SourceChanged
+from reliability.core.errors import NothingToEmit, SourceChanged
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
 from reliability.deployment.topologies import load_topology
@@ -1227,6 +1227,67 @@ def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop
         said = say("resume-runs", "shop", code=3, env={"COLUMNS": "300"}).stdout
     assert (left["txids"], left["because"]) == ([1, 3], why)
     assert f"{why[:79]}…" in said
+
+
+def test_runs_from_before_a_topology_was_part_of_their_dag_are_left_alone(shop):
+    """`reconcile --repair` cleared every old green run, `resume-runs --yes` every red one."""
+    for table in ("emission", "transaction", "request"):
+        execute(shop.connection, f"UPDATE reliability.{table} SET run_id = 'new'")
+    execute(shop.connection, "UPDATE reliability.emission SET task_id = 'shop.emit'")
+    runs = [("old", "success"), ("red", "failed"), ("new", "success")]
+    old = [{"task_id": "extract", "map_index": -1, "state": "failed"}]
+
+    def tasks_of(airflow, run_id):
+        return old if run_id != "new" else FakeAirflow.tasks_of(airflow, run_id)
+
+    emitted = {"new": [1, 2, 3]}
+    with fake_airflow(runs=runs, group="shop.", emitted=emitted, tasks_of=tasks_of) as airflow:
+        assert read("reconcile")["findings"] == []
+        assert read("resume-runs", "shop")["runs"] == []
+    assert airflow.cleared == []
+
+
+def test_a_red_emission_is_not_cleared_once_another_run_has_emitted_its_interval(
+    connection, tmp_path, monkeypatch
+):
+    """The cleared run replayed what the other one had committed."""
+    from tests.support.fix_pipeline import shop
+
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    pipeline = pipeline_of(shop(tmp_path), connection)
+    red, by_hand = pipeline.again("red"), pipeline.again("by hand")
+    with pytest.raises(NothingToEmit):
+        red.emit(month(1997, 2))
+    facts: Any = {"runs": [("red", "failed"), ("by hand", "success")]}
+    facts |= {"ends": {"emit": "failed"}, "emitted": {"by hand": [1]}}
+    with fake_airflow(**facts):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["run_id"], left["because"]) == ("red", "emit did not succeed")
+    write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
+    assert by_hand.emit(month(1997, 2)) == [1]
+    with fake_airflow(**facts):
+        assert read("resume-runs", "shop")["runs"] == []
+
+
+def test_a_waiting_run_that_was_deleted_leaves_its_room_to_another(shop):
+    """The verb ended with an error after it had cleared, and said nothing of what it had done."""
+    shop.commit_first(0)
+    (red,), (waits,), (gone,) = (shop.deliver(made(n), run=f"run of {n}") for n in (4, 5, 6))
+    shop.runner.close(red, shop.run_of(red), "it ended")
+    queued = []
+
+    def do_PATCH(airflow):
+        airflow.rfile.read(int(airflow.headers["Content-Length"]))
+        run = unquote(airflow.path).split("/")[-1]
+        queued.append(run)
+        airflow.answer(None if run == shop.run_of(gone).run_id else {})
+
+    runs = [(shop.run_of(red).run_id, "failed"), (shop.run_of(waits).run_id, "running")]
+    emitted = {shop.run_of(txid).run_id: [txid] for txid in (red, waits)}
+    with fake_airflow(runs=runs, emitted=emitted, do_PATCH=do_PATCH) as airflow:
+        say("resume-runs", "shop", "--yes")
+    assert [body["dag_run_id"] for _, body in airflow.cleared] == [shop.run_of(red).run_id]
+    assert queued == [shop.run_of(gone).run_id, shop.run_of(waits).run_id]
 
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):

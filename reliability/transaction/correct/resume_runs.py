@@ -74,12 +74,18 @@ class RunToResume:
     needs: str = "a new run"
 
     @property
+    def emits(self) -> bool:
+        """Say whether the run emits again once this is cleared."""
+        tasks = self.tasks
+        return tasks == () or any(task.endswith(f".{EMIT}") for task, _ in tasks or ())
+
+    @property
     def clears(self) -> str:
         if self.tasks is None:
             return "nothing"
         if not self.tasks:
             return "all its tasks"
-        if any(task.endswith(f".{EMIT}") for task, _ in self.tasks):
+        if self.emits:
             return "the tasks of its group"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
 
@@ -114,6 +120,9 @@ def runs_to_resume(
         for run in runs:
             of_run = known.pop(run.run_id, None)
             to_resume = _to_resume(api, dag_id, group, run, of_run, asked)
+            emits_only = to_resume is not None and to_resume.emits and not to_resume.txids
+            if emits_only and _has_emitted_since(connection, topology, dag_id, run):
+                continue  # to emit again would replay what another run has committed
             if to_resume is not None:
                 asked.update(to_resume.txids)
                 yield to_resume
@@ -139,6 +148,22 @@ def runs_to_resume(
     for row in connection.all("emitted_txids", topology=topology, txids=without_run):
         if not row["has_committed"]:
             yield to_make_again(row, topology, *lost[row["txid"]])
+
+
+def _has_emitted_since(
+    connection: LedgerConnection, topology: str, dag_id: str, run: DagRun
+) -> bool:
+    """Say whether another run has emitted the interval of a run since that has tried to."""
+    own = run.interval
+    row = connection.one(
+        "emitted_since_by_another_run",
+        topology=topology,
+        dag_id=dag_id,
+        run_id=run.run_id,
+        start=own and own.start,
+        end=own and own.end,
+    )
+    return bool(row["is_emitted"])
 
 
 def to_make_again(row: Row, topology: str, dag_id: str, run_id: str) -> RunToResume:
@@ -209,6 +234,8 @@ def _to_resume(
             return None
         if group and not undone and emit in ("upstream_failed", "skipped"):
             return None
+        if group and group + EMIT not in states:  # the run is from before the DAG had the group
+            return None
         return clearing(whole, "emit did not succeed")
     if not undone:
         if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
@@ -251,14 +278,15 @@ def emitted_by_run(
 ) -> list[int] | None:
     """Return the txids that a run has emitted of all topologies; None if Airflow has them no more.
 
-    A group that is skipped has emitted nothing.
+    A group that is skipped has emitted nothing; nor has one that the DAG did not have yet.
     """
     found: list[int] = []
     for task_id in emit_tasks:
         txids = api.emitted(dag_id, run_id, task_id)
         if txids is None and task_id != EMIT:
             states = {task.task_id: task.state for task in api.tasks(dag_id, run_id)}
-            txids = [] if states.get(task_id) == "skipped" else None
+            is_without = states and states.get(task_id, "skipped") == "skipped"
+            txids = [] if is_without else None
         if txids is None:
             return None
         found += txids
@@ -283,9 +311,8 @@ def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Ro
     )
     for row in waiting:
         kind = row["dag_id"], _is_backfill(row["run_id"])
-        if rooms[kind]:
+        if rooms[kind] and api.queue_again(row["dag_id"], row["run_id"]):
             rooms[kind] -= 1
-            api.queue_again(row["dag_id"], row["run_id"])
 
 
 def _is_backfill(run_id: str) -> bool:
