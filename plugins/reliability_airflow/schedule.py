@@ -281,7 +281,7 @@ def schedule_of(dag: DAG) -> Schedule:
     """Return the schedule of a DAG; of a timetable that is not known here, only its name."""
     first_start, last_start = (
         moment and datetime.fromtimestamp(moment.timestamp(), tz=timezone.utc)
-        for moment in (dag.start_date, dag.end_date)  # pendulum's
+        for moment in (dag.start_date, dag.end_date or dag.default_args.get("end_date"))
     )
     kind = _kind(dag.timetable)
     return Schedule(**kind, first_start=first_start, last_start=last_start, catchup=dag.catchup)

@@ -19,7 +19,7 @@ from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.correct.drop import drop_topology, what_would_go
-from reliability.transaction.correct.park import Unskipped
+from reliability.transaction.correct.park import Unskipped, in_order
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
 from reliability.transaction.correct.park import unskip as unskip_txid
@@ -317,7 +317,7 @@ def _commit_empty(
         )
         numbers = {
             committed.attempt.txid: committed.commit_number
-            for txid in selected.txids
+            for txid in in_order(connection, topology, selected.txids)
             for committed in commit_empty(connection, topology, txid, reason)
         }
         others = with_intervals(connection, topology, sorted(numbers.keys() - {*selected.txids}))

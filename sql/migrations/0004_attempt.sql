@@ -192,13 +192,13 @@ BEGIN
 END $$;
 
 -- Each request, and whether its run has got what it requested. A commit that it asked for is also
--- done if the txid has committed since for another run or by a skip, unless it was parked; a
--- replay, if a newer attempt has.
+-- done if the txid has committed since for another run or by a skip, but not as parked; a replay, if
+-- a newer attempt has.
 CREATE VIEW reliability.request_outcome AS
 SELECT r.request_id, r.topology, r.txid, r.dag_id, r.run_id, r.number, r.kind, r.is_dry_run,
        r.status, r.reason, r.granted_after,
        r.status = 'SATISFIED'
-           OR (r.status IN ('CLOSED', 'GIVEN_UP') AND a.attempt_id IS NOT NULL
+           OR (r.status IN ('CLOSED', 'GIVEN_UP', 'PARKED') AND a.attempt_id IS NOT NULL
                AND a.verdict IS DISTINCT FROM 'PARKED'
                AND (r.kind = 'COMMIT' OR (r.granted_after < a.attempt_id AND NOT r.is_dry_run)))
            AS is_done

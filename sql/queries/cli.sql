@@ -271,7 +271,7 @@ SELECT p.topology FROM reliability.topology p
 -- The runs of a DAG: txids that nobody works on, those whose request is open, which nobody works on either if
 -- Airflow has ended the run; how many txids are not satisfied, and why the first one ended whose request is
 -- closed: its last attempt, unless a commit or a rollback came after that. Dry runs do not count. A held txid must be released
--- first.
+-- first. A parked one is left to a replay, unless its empty attempt was lost.
 SELECT r.run_id,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE r.status = 'OPEN'), '{}') AS open,
@@ -297,8 +297,11 @@ SELECT r.run_id,
          ORDER BY q.txid, q.run_id, q.number DESC) AS r
   JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = r.txid
  CROSS JOIN LATERAL (
-       SELECT NOT is_done AND (r.status IN ('CLOSED', 'GIVEN_UP') OR is_silent)
-              AND t.held_reason IS NULL AS is_undone) AS u
+       SELECT NOT is_done AND t.held_reason IS NULL
+              AND (is_silent OR r.status IN ('CLOSED', 'GIVEN_UP', 'PARKED') AND NOT EXISTS (
+                   SELECT FROM reliability.attempt a
+                    WHERE a.topology = t.topology AND a.txid = t.txid AND a.verdict IS NOT NULL
+                      AND a.status IN ('PROCESSED', 'COMMITTED'))) AS is_undone) AS u
  GROUP BY r.run_id;
 
 -- waiting_runs --

@@ -174,6 +174,17 @@ def test_intervals_of_a_period_without_catchup_follow_the_run_before(
         assert (expected.start, expected.end) == (following.start, following.end)
 
 
+def test_the_last_run_is_that_of_airflow_where_the_end_is_a_default_of_its_tasks(schedule_of):
+    """Airflow stops there; later intervals were missing for ever."""
+    from airflow.sdk import CronDataIntervalTimetable
+
+    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
+    monthly = CronDataIntervalTimetable("0 0 1 * *", timezone="UTC")
+    assert schedule_of(monthly, start, default_args={"end_date": end}).last_start == end
+    assert schedule_of(monthly, start, end_date=end).last_start == end
+    assert schedule_of(monthly, start).last_start is None
+
+
 def test_another_timetable_is_named_and_not_evaluated(schedule_of):
     from airflow.sdk import Asset, CronTriggerTimetable
 

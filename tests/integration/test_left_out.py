@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from reliability import Count, History
+from reliability import Count, History, State, TransactionalState
 from reliability.core.errors import (
     AlterNotPossible,
     ExclusionNotPossible,
     NothingToEmit,
+    RightMissing,
     StateDefinitionChanged,
     TxidHeld,
     TxidNotSkipped,
@@ -21,11 +22,14 @@ from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.exclude import exclude, find_item, include
 from reliability.transaction.correct.park import park, skip, unskip
+from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made, opaque_states, states
+from tests.support.command_line import say
+from tests.support.fix_postgres import execute
 
 SECOND = "memory:1:0"
 ATTEMPTS = "SELECT count(*) FROM reliability.attempt WHERE txid = %(txid)s"
@@ -400,3 +404,80 @@ def test_no_definition_changes_while_a_txid_waits_to_commit_as_empty(connection,
         alter(connection, other, "more")
     shop.transact(4)
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(6,)]
+
+
+# --- what a park or a skip leads to --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["park", "skip"])
+def test_of_several_txids_that_are_left_out_none_commits_its_batch_meanwhile(connection, verb):
+    """C7: the first one was empty, and the next one, which waited behind it, committed its rows."""
+    shop = Shop(connection, kinds=counted)
+    shop.deliver(made(1), made(2), made(3))
+    shop.transact(1)
+    shop.process(3)
+    before = shop.tables()
+    said = say(verb, "shop", "2..3", "--reason", "both are wrong", "--yes").stdout
+    assert said.count("It has committed as empty") == 2
+    assert shop.tables() == before
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_a_parked_batch_is_left_to_a_replay_unless_its_empty_attempt_is_lost(
+    connection, closed_first
+):
+    """C7: resume-runs brought it back if its run had ended, and left what was lost, and blocked."""
+    shop = Shop(connection, kinds=counted)
+    shop.deliver(made(1), made(2))
+    shop.runner.contact(2, shop.who(2))
+    if closed_first:
+        shop.runner.close(2, shop.run_of(2), "its tasks ended")
+    park(connection, "shop", 2, "its supplier sends another file")
+    assert undone(shop) == []
+    say("restored")  # fences every live attempt
+    shop.transact(1)
+    assert undone(shop) == [(2,)]
+    park(connection, "shop", 2, "once more")
+    assert undone(shop) == []
+
+
+def test_an_empty_commit_that_is_refused_is_told(connection):
+    """C8: a task began one empty attempt after the other, without an end or a word."""
+    shop = Shop(connection, kinds=counted)
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    shop.runner.contact(2, shop.who(2))
+    skip(connection, "shop", 2, "a test file")
+    roll_back(connection, "shop", 1, "again")
+    release(connection, "shop")
+    shop.clear(2)
+    execute(connection, "REVOKE INSERT ON public.counted FROM CURRENT_USER")
+    with pytest.raises(RightMissing):
+        shop.transact(2)
+    said = say("park", "shop", "2", "--reason", "broken", "--yes", code=1).stderr
+    assert "RIGHT_MISSING" in said
+    execute(connection, "GRANT INSERT ON public.counted TO CURRENT_USER")
+    assert [one.attempt.txid for one in park(connection, "shop", 2, "broken")] == [2]
+
+
+def test_an_item_that_is_included_again_fences_the_attempt_that_has_left_it_out(connection):
+    """C9: it committed without the item, which a TransactionalState could never count then."""
+    shop = Shop(connection, kinds=lambda _: [TransactionalState("t", values={"n": Count()})])
+    shop.deliver(made(1), made(2))
+    exclude(connection, "shop", SECOND, "broken")
+    shop.process(2)  # sealed without it; waits behind 1
+    [run] = include(connection, "shop", SECOND, "it was right").to_clear
+    shop.transact(1)
+    shop.clear(*run.txids)
+    shop.transact(2)
+    [(n, *_)] = shop.tables()["t"]
+    assert n == len(made(1)) + len(made(2))
+
+
+def counted(_: str = "") -> list[State]:
+    return [State("counted", key={"k": "bigint"}, values={"n": Count()})]
+
+
+def undone(shop: Shop) -> list[tuple[int, ...]]:
+    with shop.connection.transaction() as tx:
+        return [run.txids for run in undone_runs(tx, shop.name)]

@@ -213,6 +213,22 @@ def undone(world):
     return {run["run_id"]: run["unsatisfied"] for run in found}
 
 
+def test_a_run_whose_txid_was_parked_is_done_once_another_run_has_processed_it(new_world):
+    """G9: its request stayed parked, and it was red for ever, or unsatisfied if marked green."""
+    world = new_world(shared=True, items=(2,))
+    a = Run(dag_id=world.name, run_id="A")
+    world.emit("B")
+    world.claim("A", 1, "process")
+    world.runner.contact(1, world.who("B", 1, "process"))
+    park(world.connection, world.name, 1, "broken")
+    with pytest.raises(RunUnsatisfied, match="txid 1 not done"):
+        world.runner.settle(a, [1])
+    world.clear("B", 1)
+    for task in ("process", "commit"):
+        world.work("B", 1, task)
+    assert world.runner.settle(a, [1]) == []  # it has committed none itself
+
+
 @pytest.mark.parametrize("give_up", [park, skip])
 def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told(
     new_world, give_up

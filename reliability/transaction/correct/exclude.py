@@ -13,7 +13,7 @@ from reliability.core.fold import Fold
 from reliability.core.names import TABLE_SOURCE
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import holding
+from reliability.ledger.locks import check_at_rest, holding
 from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
@@ -91,6 +91,8 @@ def include(
 ) -> ItemOfTxids:
     """Take an exclusion back, and return what is to be done next; without txids, a run emits it.
 
+    Attempts that have left it out and have not committed are fenced.
+
     :raises ExclusionNotPossible: it is not excluded; or a committed txid that has left it out can
         no longer be replayed, so nothing would ever count it
     """
@@ -103,13 +105,15 @@ def include(
                 f"cannot be replayed: {why}",
                 remedy="deliver it under another name; it gets a txid of its own.",
             )
-    with holding(connection, topology) as (tx, _):
+    with holding(connection, topology) as (tx, locked):
+        check_at_rest(locked, topology)
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
         if ended is None:
             raise ExclusionNotPossible(
                 f"{item} is not excluded from {topology}",
                 remedy="`reliability status` lists what is excluded.",
             )
+        tx.run("fence_what_left_out", topology=topology, item=item, reason=f"included: {reason}")
         return _item_of_txids(tx, topology, item)
 
 

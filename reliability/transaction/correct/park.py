@@ -12,6 +12,7 @@ last batch that was cut for the txid, or an empty one if there is none (E4).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +25,7 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.skip import Skipped
+from reliability.core.spout import SpoutKind
 from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -56,6 +58,7 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
     :returns: what could be committed now, including later txids that were waiting
     :raises ParkNotPossible: the txid has committed or was never emitted; or the spout is opaque and
         the previous txid has not committed, so that it is not known where the batch starts
+    :raises ReliabilityError: its commit as empty was refused
     """
     return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
 
@@ -103,6 +106,17 @@ def read_skip(connection: LedgerConnection, topology: str, txid: int) -> Skipped
     """Return who skipped a txid and why; None if it is not skipped."""
     row = connection.first("skips_of_txids", topology=topology, txids=[txid])
     return None if row is None else skipped_of(row)
+
+
+def in_order(connection: LedgerConnection, topology: str, txids: Iterable[int]) -> list[int]:
+    """Return several txids in the order in which to park or skip them.
+
+    The later ones come first: once the first is empty, those behind it would commit their batches.
+    An opaque spout's attempts behind it fail with it, and where its next batch starts is not known
+    before it has committed.
+    """
+    kind = SpoutKind(connection.one("topology_position", topology=topology)["spout_kind"])
+    return sorted(txids, reverse=kind is SpoutKind.TRANSACTIONAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +191,7 @@ def _commit_empty(
             for database in participants.ledger_last:
                 with database.transaction() as tx:
                     _seal(tx, grant)
-    return drain(connection, topology)
+    return drain(connection, topology, own_txid=txid)
 
 
 def _grant_empty(
