@@ -60,16 +60,14 @@ SELECT a.attempt_id FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.status = 'COMMITTED'
    AND a.verdict IS NOT NULL;
 
--- fence_what_left_out --
--- Fence every live attempt at the txids of an item that was excluded: it has left the item out. Those that a
--- person parks or skips have no rows.
-UPDATE reliability.attempt a
+-- fence_what_was_read --
+-- Fence every live attempt at some txids: what it reads has changed. Those that a person parks or skips have no
+-- rows.
+UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
-  FROM reliability.source_item s
- WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-   AND a.verdict IS NULL
-   AND s.topology = a.topology AND s.txid = a.txid AND s.item = %(item)s;
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
+   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED') AND verdict IS NULL;
 
 -- items_named --
 -- The source items with this name, or whose name ends with it; also those that are excluded.

@@ -45,14 +45,16 @@ LOCK TABLE reliability.correction, reliability.quarantined_row, reliability.audi
         IN SHARE ROW EXCLUSIVE MODE;
 
 -- quarantined_rows_to_judge --
--- The rows of all attempts in which a person's value is, and those that were cut.
-SELECT q.txid, q.attempt_id, q.step, q.number, q.contents, q.is_cut
+-- The rows of all attempts in which a person's value is, or was before a correction, and those that were
+-- cut. A uuid may have dashes anywhere.
+SELECT q.txid, q.attempt_id, q.step, q.number, q.contents, q.source, q.is_cut
   FROM reliability.quarantined_row q
+ CROSS JOIN LATERAL (SELECT lower(concat_ws(' ', q.contents, q.source)) AS text) AS found
  WHERE q.topology = %(topology)s
    AND (q.is_cut OR EXISTS (
         SELECT FROM pg_temp.persons p
-         WHERE position(lower(p.in_json) in lower(q.contents)) > 0
-            OR position(replace(lower(p.in_json), '-', '') in lower(q.contents)) > 0));
+         WHERE position(lower(p.in_json) in found.text) > 0
+            OR position(replace(lower(p.in_json), '-', '') in replace(found.text, '-', '')) > 0));
 
 -- erase_quarantined --
 -- Delete rows from the quarantine.

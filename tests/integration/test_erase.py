@@ -26,7 +26,12 @@ from reliability import (
     in_range,
     quarantine,
 )
-from reliability.core.errors import AttemptFenced, CorrectionRefused, EraseNotPossible
+from reliability.core.errors import (
+    AttemptFenced,
+    CorrectionRefused,
+    EraseNotPossible,
+    RowsUnaccounted,
+)
 from reliability.deployment.lazy import pa
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
@@ -337,10 +342,14 @@ def test_the_quarantine_and_corrections(connection, shop):
     ]
     execute(connection, QUARANTINE, contents=contents)
     execute(connection, CORRECTION)
+    corrected = (
+        """UPDATE reliability.quarantined_row SET source = '{"customer": 17}' WHERE number = 4"""
+    )
+    execute(connection, corrected)  # the next edit of that row would bring the person back
     done = erased(shop, [("customer", "17")])
-    assert (done.quarantined, done.corrections, done.unclear) == (3, 1, 2)
+    assert (done.quarantined, done.corrections, done.unclear) == (4, 1, 2)
     left = rows(connection, "SELECT number FROM reliability.quarantined_row ORDER BY 1")
-    assert left == [(3,), (4,), (5,), (7,), (8,)]
+    assert left == [(3,), (5,), (7,), (8,)]
 
 
 def test_an_order_is_erased_by_its_key(connection):
@@ -412,14 +421,18 @@ VISITS = [
     for number, (id_, who) in enumerate([(ANNS, "Änn ✓"), (BOBS, "bob")] * 3)
     for price in (number,)
 ]
+VISITS[0] |= {"id": "a0ee-bc99-9c0b-4ef8-bb6d-6bb9-bd38-0a11", "who": "nobody"}  # quarantined
+
+
+LOST = [-1]
 
 
 def visited(batch):
-    good = quarantine(batch, "price < 2", "too cheap")
+    good = quarantine(batch.where(f"number <> {LOST[-1]}"), "price < 2", "too cheap")
     return dict.fromkeys(("people", "lines", "numbers", "whole"), good)
 
 
-def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_path):
+def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_path, monkeypatch):
     """H12: Spark and Postgres compare the same texts; what is left out is accounted for."""
     types = {"id": pa.string(), "who": pa.string(), "number": pa.int32()}
     file = tmp_path / "1997-01" / "a.parquet"
@@ -458,6 +471,11 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
     assert left() == expected
     own.replay(1)
     assert left() == expected
+    assert ANNS.lower() not in all_texts(connection).lower()
+    monkeypatch.setattr(f"{__name__}.LOST", [4])
+    with pytest.raises(RowsUnaccounted):
+        own.replay(1)
+    assert ANNS.lower() not in all_texts(connection).lower()  # it was an example of a lost row
     assert verify(connection, "shop")[0].is_exact
     aside = rows(
         connection,

@@ -603,6 +603,25 @@ def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connecti
     assert done.stdout == "1 corrections are taken back\n"
 
 
+def test_what_was_forgotten_is_neither_compacted_nor_committed_with_its_corrections(connection):
+    """The corrected values counted for ever: the replay that was named was refused, or none was."""
+    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
+    words = Shop(connection, kinds=lambda _: [one_txid])
+    words.commit(*(made(n) for n in range(1, 3)))
+    execute(connection, CORRECTED, txids=[1])
+    assert call("forget", "shop", "1", "--reason", "x").exit_code == 0
+    words.commit(made(3))
+    assert [done.through for done in compact(connection, "shop")] == [0]
+    words.replay(1)
+    assert [done.through for done in compact(connection, "shop")] == [2]
+    words.deliver(made(4), made(5))
+    execute(connection, CORRECTED, txids=[5])
+    words.process(5)
+    assert "txid 5 is not committed yet" in call("forget", "shop", "5", "--reason", "x").stdout
+    status = "SELECT status FROM reliability.attempt WHERE txid = 5"
+    assert rows(connection, status) == [("FENCED",)]
+
+
 def test_a_file_in_which_no_row_was_edited_is_answered_as_json(committed, tmp_path):
     """Stdout had a sentence, and nothing that a program could read."""
     file = tmp_path / "rows.jsonl"

@@ -45,7 +45,7 @@ def check_arrived(
     """Raise RowsUnaccounted, with examples, unless all rows of the batch are accounted for.
 
     :param accounted: what was staged for the state, and set aside on the way to it
-    :param batch: None if the step read staged rows
+    :param batch: None if the step read staged rows, or none may be shown
     :param arrived: the state's frame
     :param calls: those that have set rows aside, on the way to it or not
     """

@@ -113,7 +113,9 @@ def include(
                 f"{item} is not excluded from {topology}",
                 remedy="`reliability status` lists what is excluded.",
             )
-        tx.run("fence_what_left_out", topology=topology, item=item, reason=f"included: {reason}")
+        txids = [row["txid"] for row in tx.all("txids_of_item", topology=topology, item=item)]
+        why = f"included: {reason}"
+        tx.run("fence_what_was_read", topology=topology, txids=txids, reason=why)
         return _item_of_txids(tx, topology, item)
 
 

@@ -12,7 +12,7 @@ from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import holding
+from reliability.ledger.locks import check_at_rest, holding
 from reliability.transaction.correct.park import refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
@@ -267,6 +267,8 @@ def forget_corrections(
 ) -> Forgotten:
     """Take the corrections of txids back: each later attempt reads the source's values.
 
+    Attempts that have read them and have not committed are fenced.
+
     :raises ReplayNotPossible: a committed txid with some cannot be replayed; nothing was changed
     """
     corrected = connection.all("corrected_txids", topology=topology, txids=list(txids))
@@ -277,8 +279,11 @@ def forget_corrections(
                 f"txid {txid} keeps its corrections: {why}",
                 remedy="deliver the difference as a new file.",
             )
-    with holding(connection, topology) as (tx, _):
+    with holding(connection, topology) as (tx, locked):
+        check_at_rest(locked, topology)
         ended = [_end_corrections(tx, topology, txid, reason) for txid in txids]
+        why = f"corrections were forgotten: {reason}"
+        tx.run("fence_what_was_read", topology=topology, txids=wanted, reason=why)
         rows = tx.all("emitted_txids", topology=topology, txids=wanted)
         uncommitted = [row for row in rows if not row["has_committed"]]
         return Forgotten(
