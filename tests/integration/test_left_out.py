@@ -441,6 +441,7 @@ def test_a_parked_batch_is_left_to_a_replay_unless_its_empty_attempt_is_lost(
     assert undone(shop) == []
 
 
+@pytest.mark.timeout(60)
 def test_an_empty_commit_that_is_refused_is_told(connection):
     """C8: a task began one empty attempt after the other, without an end or a word."""
     shop = Shop(connection, kinds=counted)
