@@ -79,13 +79,13 @@ def states(connection):
 def test_a_file_that_comes_after_an_empty_emission_is_told(connection, tmp_path, monkeypatch):
     """`lag` and `completeness` looked only at intervals that have a txid: it was lost."""
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
-    topology = shop(tmp_path)
-    topology = replace(topology, spout=replace(topology.spout, allow_empty=True))
+    spout = FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet", allow_empty=True)
+    topology = replace(shop(tmp_path), spout=spout)
     emitter = pipeline_of(topology, connection)
     assert emit(emitter, 2) == []
-    assert look_at(connection, topology).without_txid == []
+    assert look_at(connection, topology).late == []
     deliver(tmp_path, "1997-02/late")
-    [late] = look_at(connection, topology).without_txid
+    [late] = look_at(connection, topology).late
     assert str(late.interval) == "1997-02"
 
 
