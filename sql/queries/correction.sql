@@ -61,12 +61,12 @@ SELECT a.attempt_id FROM reliability.attempt a
    AND a.verdict IS NOT NULL;
 
 -- fence_what_was_read --
--- Fence every live attempt at some txids: what it reads has changed. Those that a person parks or skips have no
--- rows.
+-- Fence every live attempt at some txids, or at all: what it has read has changed. Those that a person parks or
+-- skips have no rows.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
+ WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED') AND verdict IS NULL;
 
 -- items_named --

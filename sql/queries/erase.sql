@@ -1,12 +1,3 @@
--- fence_for_erasure --
--- Fence every live attempt that may have staged what is erased; those that a person parks or skips
--- have no rows.
-UPDATE reliability.attempt
-   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = 'ATTEMPT_FENCED', reason = 'rows were erased'
- WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-   AND verdict IS NULL;
-
 -- create_persons --
 -- Make the table of the persons: what a COPY brings is in no statement, and so in no log of Postgres.
 CREATE TEMPORARY TABLE persons (column_name text, value text, in_json text) ON COMMIT DROP;

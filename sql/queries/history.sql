@@ -36,7 +36,8 @@ WITH due AS (
         WHERE topology = %(topology)s AND is_excluded <> is_left_out
         UNION ALL
        SELECT c.txid FROM reliability.correction c
-         JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid AND a.status = 'COMMITTED'
+         JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
+                               AND a.status = 'COMMITTED' AND a.verdict IS NULL
         WHERE c.topology = %(topology)s AND c.request_id IS NULL AND c.ended_at > a.granted_at
 )
 SELECT least(due.txid, held.txid - 1) AS through,

@@ -113,7 +113,8 @@ def erase(
         _copy(tx, persons)
         columns = list(dict.fromkeys(person.column for person in persons))
         _check_exact(tx, states, columns)
-        fenced = tx.run("fence_for_erasure", topology=topology)
+        fence = {"topology": topology, "txids": None, "reason": "rows were erased"}
+        fenced = tx.run("fence_what_was_read", **fence)
         gone = [_erase_state(tx, own, columns) for own in states if _tell(own.state, columns)]
         tx.run("hold_what_quotes_rows")
         quarantined, unclear = _erase_quarantined(tx, topology, persons)
