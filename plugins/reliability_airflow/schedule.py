@@ -270,8 +270,7 @@ def _changes_clocks(zone: str, dag: DAG) -> bool:
         for year in range(start.year, now.year + 2)
         for month in range(1, 13)
     )
-    since = [start, *(month for month in months if month > start)]
-    return len({moment.utcoffset() for moment in since}) > 1
+    return len({max(start, month).utcoffset() for month in months}) > 1
 
 
 # --- what the ledger records ---------------------------------------------------------------------

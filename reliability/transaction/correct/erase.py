@@ -113,8 +113,9 @@ def erase(
         _copy(tx, persons)
         columns = list(dict.fromkeys(person.column for person in persons))
         _check_exact(tx, states, columns)
-        fence = {"topology": topology, "txids": None, "reason": "rows were erased"}
-        fenced = tx.run("fence_what_was_read", **fence)
+        fenced = tx.run(
+            "fence_what_was_read", topology=topology, txids=None, reason="rows were erased"
+        )
         gone = [_erase_state(tx, own, columns) for own in states if _tell(own.state, columns)]
         tx.run("hold_what_quotes_rows")
         quarantined, unclear = _erase_quarantined(tx, topology, persons)

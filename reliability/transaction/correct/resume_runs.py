@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reliability.core.leases import DEFAULT_LEASES
@@ -74,18 +75,12 @@ class RunToResume:
     needs: str = "a new run"
 
     @property
-    def emits(self) -> bool:
-        """Say whether the run emits again once this is cleared."""
-        tasks = self.tasks
-        return tasks == () or any(task.endswith(f".{EMIT}") for task, _ in tasks or ())
-
-    @property
     def clears(self) -> str:
         if self.tasks is None:
             return "nothing"
         if not self.tasks:
             return "all its tasks"
-        if self.emits:
+        if any(task.endswith(f".{EMIT}") for task, _ in self.tasks):
             return "the tasks of its group"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
 
@@ -119,10 +114,8 @@ def runs_to_resume(
             group = group_of(tx, topology, dag_id)
         for run in runs:
             of_run = known.pop(run.run_id, None)
-            to_resume = _to_resume(api, dag_id, group, run, of_run, asked)
-            emits_only = to_resume is not None and to_resume.emits and not to_resume.txids
-            if emits_only and _has_emitted_since(connection, topology, dag_id, run):
-                continue  # to emit again would replay what another run has committed
+            has_emitted_since = partial(_has_emitted_since, connection, topology, dag_id, run)
+            to_resume = _to_resume(api, dag_id, group, run, of_run, asked, has_emitted_since)
             if to_resume is not None:
                 asked.update(to_resume.txids)
                 yield to_resume
@@ -198,7 +191,13 @@ def to_make_again(row: Row, topology: str, dag_id: str, run_id: str) -> RunToRes
 
 
 def _to_resume(
-    api: Airflow, dag_id: str, group: str, run: DagRun, row: Row | None, asked: set[int]
+    api: Airflow,
+    dag_id: str,
+    group: str,
+    run: DagRun,
+    row: Row | None,
+    asked: set[int],
+    has_emitted_since: Callable[[], bool],
 ) -> RunToResume | None:
     """Return what to clear of a run, None if nothing.
 
@@ -235,6 +234,8 @@ def _to_resume(
         if group and not undone and emit in ("upstream_failed", "skipped"):
             return None
         if group and group + EMIT not in states:  # the run is from before the DAG had the group
+            return None
+        if not undone and has_emitted_since():  # to emit again would replay what is committed
             return None
         return clearing(whole, "emit did not succeed")
     if not undone:
@@ -285,8 +286,8 @@ def emitted_by_run(
         txids = api.emitted(dag_id, run_id, task_id)
         if txids is None and task_id != EMIT:
             states = {task.task_id: task.state for task in api.tasks(dag_id, run_id)}
-            is_without = states and states.get(task_id, "skipped") == "skipped"
-            txids = [] if is_without else None
+            if states and states.get(task_id, "skipped") == "skipped":
+                txids = []
         if txids is None:
             return None
         found += txids
