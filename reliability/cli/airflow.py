@@ -94,6 +94,8 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             listed = list(runs or ())  # first: a run that ends meanwhile is still at work
             rows = connection.all("runs_of_dag", dag_id=dag_id, request_lease=lease)
             known = {row["run_id"]: row for row in rows}
+            emissions = connection.all("emissions_of_dag", dag_id=dag_id)
+            has_emitted = {row["run_id"]: row["has_emitted"] for row in emissions}
             if runs is None:
                 if known:
                     what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
@@ -103,7 +105,7 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
             emit = [row["task_id"] for row in recorded]
             emitted = partial(emitted_by_run, api, dag_id, emit or [EMIT])
-            found = compare(dag_id, listed, known, emitted)
+            found = compare(dag_id, listed, known, has_emitted, emitted)
             # In a DAG with other tasks, these may have failed.
             others = set(emit) - {EMIT}
             disagreeing += [o for o in found if not others or o.what is not Disagreement.SATISFIED]
@@ -159,7 +161,8 @@ def _show_undone(topology: str, runs: Sequence[RunToResume], *, cleared: bool) -
         say(f"{count} runs {ending}" if count > 1 else f"1 run {ending}")
     for run in runs:
         if run.next_step is not None:
-            say(f"txid {format_txids(run.txids)} needs {run.needs}. Next:")
+            of = f"txid {format_txids(run.txids)}" if run.txids else str(run.interval or run.run_id)
+            say(f"{of} needs {run.needs}. Next:")
             say(f"  {run.next_step}")
 
 

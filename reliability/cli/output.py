@@ -13,7 +13,6 @@ import typer
 from reliability.cli.terminal import stdout
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
-from reliability.core.texts import clear_command
 from reliability.core.txids import format_txids, name_txids, with_noun
 from reliability.transaction.correct.rollback import RunToClear
 
@@ -86,7 +85,7 @@ def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     for run in runs:
         also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
         named = name_txids(run.txids, run.intervals)
-        yield f"  {clear_command(run.dag_id, run.run_id)}  # {named}{also}"
+        yield f"  {run.command}  # {named}{also}"
 
 
 def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from reliability.core.names import COMMAND_LINE
+
 # Free text must reach the ledger whatever characters it has.
 PROSE = frozenset({"reason", "verdict_reason"})
 # Control characters, line and paragraph separators, and what turns the direction of text.
@@ -135,12 +137,19 @@ def with_storable_prose(parameters: Mapping[str, Any], encoding: str) -> Mapping
     }
 
 
-def clear_command(dag_id: str, run_id: str) -> str:
-    """Return the command that clears a run of Airflow.
+def clear_command(topology: str, dag_id: str, run_id: str, interval: object = None) -> str:
+    """Return the command by which a run that has ended does its work again.
 
-    >>> clear_command("shop", "scheduled__2013-04-01T00:00:00+00:00")
-    'airflow dags clear shop --run-id scheduled__2013-04-01T00:00:00+00:00 --yes'
+    :param interval: that of the run, if it has one
+
+    >>> clear_command("shop", "sales", "scheduled__2013-04-01T00:00:00+00:00")
+    'airflow dags clear sales --run-id scheduled__2013-04-01T00:00:00+00:00 --yes'
+    >>> clear_command("shop", "cli", "cli ann@etl-1", "2013-04")
+    "reliability run shop --interval '2013-04'"
     """
+    if dag_id == COMMAND_LINE:
+        named = "" if interval is None else f" --interval '{interval}'"
+        return f"reliability run {topology}{named}"
     return f"airflow dags clear {dag_id} --run-id {shlex.quote(run_id)} --yes"
 
 

@@ -214,11 +214,10 @@ SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM (
 
 -- emitted_txids --
 -- Which of these txids were emitted, whether each has committed, and which run requests it when that is
--- cleared. Of a schedule without ticks, the interval `is_named` by a run.
+-- cleared.
 SELECT txid, dag_id, run_id, interval_start, interval_end, interval_zone,
-       committed_attempt IS NOT NULL AS has_committed,
-       EXISTS (SELECT FROM reliability.schedule s WHERE s.topology = t.topology
-                  AND s.not_evaluated IS NOT NULL) AS is_named FROM reliability.transaction t
+       committed_attempt IS NOT NULL AS has_committed
+  FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
  ORDER BY txid;
 

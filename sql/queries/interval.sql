@@ -50,6 +50,11 @@ UPDATE reliability.emission
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
    AND status <> 'EMITTED';
 
+-- emissions_of_dag --
+-- The runs of a DAG that have tried to emit, and whether each has emitted all that it should.
+SELECT run_id, bool_and(status = 'EMITTED') AS has_emitted FROM reliability.emission
+ WHERE dag_id = %(dag_id)s GROUP BY run_id;
+
 -- emission_has_ended --
 -- Whether a run has emitted, or has failed to.
 SELECT EXISTS (
@@ -79,9 +84,12 @@ SELECT dag_id, task_id FROM reliability.emission
  ORDER BY began_at DESC LIMIT 1;
 
 -- zone_of_intervals --
--- The time zone in which the intervals of a topology are written, by its schedule. No row: UTC.
-SELECT interval_zone FROM reliability.schedule
- WHERE topology = %(topology)s AND interval_zone IS NOT NULL;
+-- The time zone in which the intervals of a topology are written: by its schedule, or as its last run has
+-- written them. NULL: UTC.
+SELECT coalesce(
+       (SELECT interval_zone FROM reliability.schedule WHERE topology = %(topology)s),
+       (SELECT interval_zone FROM reliability.emission WHERE topology = %(topology)s
+         ORDER BY began_at DESC LIMIT 1)) AS interval_zone;
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of

@@ -131,12 +131,13 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
 
 -- runs_without_their_txids --
 -- Runs that ended without their txids, which no other run has done since. A person may have marked
--- such a run as success in Airflow.
+-- such a run as success in Airflow. Who has typed `reliability replay` has seen it end.
 SELECT r.dag_id, r.run_id, r.topology,
        range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids, max(r.ended_at) AS ended_at
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
  WHERE r.status IN ('CLOSED', 'GIVEN_UP') AND NOT r.is_dry_run AND t.held_reason IS NULL
+   AND (r.kind, r.dag_id) <> ('REPLAY', 'cli')
    AND (t.committed_attempt IS NULL OR (r.kind = 'REPLAY' AND t.committed_attempt <= r.granted_after))
    AND NOT EXISTS (   -- parked or skipped, and waiting for its turn to commit
        SELECT FROM reliability.attempt a

@@ -41,7 +41,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.transaction import run as transaction_run
 from reliability.transaction.commit.committer import drain
-from reliability.transaction.correct.resume_runs import to_make_again, undone_of_dag
+from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, record_problem
 from reliability.transaction.inspect.attempt_report import PHASES, attempt_report
 from spark_apps import global_count
@@ -459,6 +459,8 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
     assert shop.ask(asked) == [(1, "SATISFIED"), (2, "CLOSED"), (3, "CLOSED")]
     asked = "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
     assert shop.ask(asked) == [("COMMITTED",), ("FENCED",)]
+    # no alert begins that only another replay could end
+    assert shop.connection.all("runs_without_their_txids") == []
 
 
 def test_several_txids_are_replayed_at_once(shop, monkeypatch):
@@ -1198,21 +1200,63 @@ def test_what_a_dag_had_left_undone_before_it_was_renamed_gets_a_run_of_the_new_
     assert (left["dag_id"], left["txids"]) == ("shop", [txid])
 
 
-def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfill():
-    march = month(2026, 3)
-    row = {"txid": 7, "interval_start": march.start, "interval_end": march.end}
-    found = to_make_again(row, "shop", "shop", "scheduled__2026-04-01")
-    assert str(found.interval) == "2026-03"
-    assert found.next_step == (
-        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
-        "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed"
-    )
-    # a schedule without ticks makes no backfill
-    named = {**row, "interval_zone": "Asia/Tokyo", "is_named": True}
-    assert to_make_again(named, "shop", "shop", "manual__2026-04-01").next_step == (
-        "airflow dags trigger shop --conf "
-        '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\''
-    )
+MARCH = "interval_start = '2026-03-01', interval_end = '2026-04-01'"
+
+
+@pytest.mark.parametrize(
+    ("run_id", "changes", "next_step"),
+    [
+        ("manual__1", "", "airflow dags trigger shop --run-id manual__1"),
+        (
+            "scheduled__2026-04-01",
+            "",
+            "reliability park shop 4 --reason '…'; then: reliability replay shop 4",
+        ),
+        (
+            "scheduled__2026-04-01",
+            MARCH,
+            "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
+            "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
+        ),
+        (
+            "manual__1",
+            f"{MARCH}, interval_zone = 'Asia/Tokyo'",
+            "airflow dags trigger shop --conf "
+            '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
+        ),
+        (
+            "manual__1",
+            MARCH,
+            'airflow dags trigger shop --conf \'{"shop": {"interval": "2026-03"}}\'',
+        ),
+    ],
+    ids=["untimed", "untimed, scheduled", "of a schedule", "named", "named, in a group"],
+)
+def test_a_txid_whose_run_was_deleted_is_told_with_what_airflow_takes(
+    shop, run_id, changes, next_step
+):
+    """E2: Airflow refused the id of a scheduled run, and a conf that named no group was red."""
+    [txid] = shop.deliver(made(4), run="gone")
+    assert txid == 4
+    for table in ("emission", "transaction", "request"):
+        execute(
+            shop.connection,
+            f"UPDATE reliability.{table} SET run_id = '{run_id}' WHERE run_id = 'gone 4'",
+        )
+    if changes:
+        execute(shop.connection, f"UPDATE reliability.transaction SET {changes} WHERE txid = 4")
+    if "--conf" in next_step:
+        execute(
+            shop.connection,
+            "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
+            " VALUES ('shop', 'shop', 'by assets', false)",
+        )
+    if '{"shop": {' in next_step:
+        execute(shop.connection, "UPDATE reliability.emission SET task_id = 'shop.emit'")
+    execute(shop.connection, SILENT)
+    with fake_airflow(runs=[("run 1", "success")]):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+    assert (left["txids"], left["next_step"]) == ([4], next_step)
 
 
 def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop):
@@ -1267,6 +1311,72 @@ def test_a_red_emission_is_not_cleared_once_another_run_has_emitted_its_interval
     assert by_hand.emit(month(1997, 2)) == [1]
     with fake_airflow(**facts):
         assert read("resume-runs", "shop")["runs"] == []
+
+
+def test_a_failed_emission_whose_run_was_deleted_gets_a_new_run(connection, tmp_path, monkeypatch):
+    """`lag` named resume-runs for ever, which said that no run is left undone."""
+    from tests.support.fix_pipeline import shop
+
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    pipeline = pipeline_of(shop(tmp_path), connection)
+    with pytest.raises(NothingToEmit):
+        pipeline.again("deleted").emit(month(1997, 2))
+    with fake_airflow(runs=[("run 1", "success")]) as airflow:
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        assert f"1997-02 needs a new run. Next:\n  {left['next_step']}\n" in said
+        assert left["next_step"] == (
+            "airflow backfill create --dag-id shop --from-date 1997-02-01T00:00:00+00:00 "
+            "--to-date 1997-02-01T00:00:00+00:00 --reprocess-behavior failed"
+        )
+        assert airflow.cleared == []
+        renamed(connection, "north")
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert left["next_step"] == "reliability resume-runs shop --airflow ADDRESS"
+        renamed(connection, "cli")
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert left["next_step"] == "reliability run shop --interval '1997-02'"
+        execute(
+            connection,
+            "UPDATE reliability.emission SET status = 'EMITTING', ended_at = NULL,"
+            " reason_code = NULL, reason = NULL",
+        )
+        assert read("resume-runs", "shop")["runs"] == []  # it may be at work
+        [found] = read("lag")[0]["intervals"]
+        assert found["next_step"].endswith(
+            "if the task is gone: reliability run shop --interval '1997-02'"
+        )
+        write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
+        assert pipeline.again("new").emit(month(1997, 2)) == [1]
+        assert read("resume-runs", "shop")["runs"] == []
+
+
+def test_a_run_whose_emission_failed_is_not_said_to_be_done(shop):
+    """It was to be marked as success, and what it had not emitted stayed behind."""
+    red = {"runs": [("run 1", "failed")], "emitted": {"run 1": [1, 2, 3]}}
+    with fake_airflow(**red):
+        [found] = read("reconcile", code=3)["findings"]
+        assert found["what"] == "SATISFIED"
+        execute(
+            shop.connection,
+            "UPDATE reliability.emission SET status = 'FAILED', failing_since = now(),"
+            " reason_code = 'SOURCE_UNREADABLE', reason = 'away'",
+        )
+        assert read("reconcile")["findings"] == []
+
+
+def test_a_run_that_had_nothing_to_emit_is_known_without_what_emit_returned(shop):
+    """Airflow's records are purged: it was to be cleared by `reconcile --repair`."""
+    run = Run(dag_id="shop", run_id="empty")
+    key = {"topology": "shop", "task_id": "emit", "interval_zone": None, **run}
+    with fake_airflow(runs=[("run 1", "success"), ("empty", "success")]):
+        [found] = read("reconcile", code=3)["findings"]
+        assert (found["what"], found["run_id"]) == ("UNKNOWN", "empty")
+        with shop.connection.transaction() as tx:
+            tx.one("begin_emission", interval_start=None, interval_end=None, **key)
+            tx.one("complete_emission", topology="shop", **run)
+        assert read("reconcile")["findings"] == []
 
 
 def test_a_waiting_run_that_was_deleted_leaves_its_room_to_another(shop):

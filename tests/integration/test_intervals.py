@@ -142,6 +142,8 @@ def test_where_dates_are_local_a_day_of_23_hours_reads_its_files_and_every_name_
     )  # fmt: skip
     complete = read("completeness", "shop", "--interval", f"{days[2]}/2026-04-01 Europe/Berlin")
     assert [one["state"] for one in complete["intervals"]] == ["missing", "open"]
+    execute(connection, "DELETE FROM reliability.schedule")  # nothing but `reliability run` runs it
+    assert [row["txid"] for row in read("txids", "shop", "--interval", days[1])["txids"]] == [2]
 
 
 def test_where_runs_name_their_intervals_nothing_is_guessed_to_be_missing(emitter, connection):

@@ -140,6 +140,6 @@ def test_what_airflow_and_the_ledger_do_not_agree_about(state, row, emitted, exp
         return emitted
 
     runs = [DagRun(run_id="r", state=state)] if state else []
-    found = compare("shop", runs, {"r": row} if row else {}, ask)
+    found = compare("shop", runs, {"r": row} if row else {}, {}, ask)
     assert [(one.what.name, one.txids) for one in found] == expected
     assert all(one.what in Disagreement for one in found)

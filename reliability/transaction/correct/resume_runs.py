@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
-from reliability.core.texts import as_json
+from reliability.core.texts import as_json, clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 TRANSACTION = "transaction."
 COMMITTED = "committed"
 Task = tuple[str, int]
+#: What the ids of runs begin with that nobody may trigger by hand.
+RESERVED = (
+    *("scheduled__", "backfill__", "operator_triggered__"),
+    *("asset_triggered__", "asset_materialization__"),
+)
+RunKey = tuple[str, str]  # dag_id and run_id
 
 
 def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
@@ -40,7 +47,7 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
             txids = tuple(txid for txid in row["undone"] if txid not in asked)
             asked.update(txids)
             if txids:
-                key = {"dag_id": dag["dag_id"], "run_id": row["run_id"]}
+                key = {"topology": topology, "dag_id": dag["dag_id"], "run_id": row["run_id"]}
                 runs.append(RunToClear(**key, txids=txids, group=group))
     return sorted(runs, key=lambda run: run.txids)
 
@@ -88,11 +95,17 @@ class RunToResume:
 def runs_to_resume(
     connection: LedgerConnection, api: Airflow, topology: str
 ) -> Iterator[RunToResume]:
-    """Yield what is undone, oldest run first; a txid that several runs want only once."""
+    """Yield what is undone, oldest run first; a txid that several runs want only once.
+
+    What Airflow has no run of comes last, each with what makes a new one.
+    """
     asked: set[int] = set()
-    lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
-    unknown: list[tuple[str, Row]] = []  # runs of DAGs that this Airflow does not have
-    dag_here = ""
+    lost: dict[int, RunKey] = {}  # the last run that Airflow no longer has, by txid
+    elsewhere: dict[RunKey, list[int]] = {}  # runs of DAGs that this Airflow does not have
+    # first: a run that begins to emit meanwhile is none of these
+    rows = connection.all("unfinished_emissions", topology=topology)
+    unfinished = {(row["dag_id"], row["run_id"]): row for row in rows}
+    dags_here: list[str] = []
     for dag in connection.all("dags_of_topology", topology=topology):
         dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
@@ -105,14 +118,16 @@ def runs_to_resume(
         runs_of_dag = api.runs(dag_id)
         if runs_of_dag is None:
             with connection.transaction(reads_only=True) as tx:
-                unknown += [(dag_id, row) for row in undone_of_dag(tx, topology, dag_id)]
+                rows = undone_of_dag(tx, topology, dag_id)
+            elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
             continue
-        dag_here = dag_id
+        dags_here.append(dag_id)
         runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
             known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
             group = group_of(tx, topology, dag_id)
         for run in runs:
+            unfinished.pop((dag_id, run.run_id), None)
             of_run = known.pop(run.run_id, None)
             has_emitted_since = partial(_has_emitted_since, connection, topology, dag_id, run)
             to_resume = _to_resume(api, dag_id, group, run, of_run, asked, has_emitted_since)
@@ -122,25 +137,15 @@ def runs_to_resume(
             if of_run is not None:
                 asked.update(of_run["open"])  # it works on these
         lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
-    for dag_id, row in unknown:
-        if dag_here:  # the DAG was renamed: a run of the other one takes its txids up
-            lost |= {txid: (dag_here, row["run_id"]) for txid in row["undone"]}
-        elif txids := tuple(txid for txid in row["undone"] if txid not in asked):
+    without_run = _WithoutRun(connection, api, topology, dags_here)
+    for key, undone in elsewhere.items():
+        if dags_here:  # the DAG was renamed: a run of the other one takes its txids up
+            lost |= dict.fromkeys(undone, key)
+        elif txids := tuple(txid for txid in undone if txid not in asked):
             asked.update(txids)
-            yield RunToResume(
-                dag_id=dag_id,
-                run_id=row["run_id"],
-                interval=None,
-                txids=txids,
-                tasks=None,
-                because=f"{api.url} has no DAG {dag_id}",
-                next_step=f"reliability resume-runs {topology} --airflow ADDRESS",
-                needs=f"the Airflow that has DAG {dag_id}",
-            )
-    without_run = sorted(lost.keys() - asked)
-    for row in connection.all("emitted_txids", topology=topology, txids=without_run):
-        if not row["has_committed"]:
-            yield to_make_again(row, topology, *lost[row["txid"]])
+            yield without_run.elsewhere(key, txids)
+    lost = {txid: key for txid, key in lost.items() if txid not in asked}
+    yield from without_run.runs(lost, unfinished)
 
 
 def _has_emitted_since(
@@ -159,35 +164,112 @@ def _has_emitted_since(
     return bool(row["is_emitted"])
 
 
-def to_make_again(row: Row, topology: str, dag_id: str, run_id: str) -> RunToResume:
-    """Return a txid that blocks and whose run was deleted: a new run of its interval does it.
+@dataclass(frozen=True, slots=True)
+class _WithoutRun:
+    """Says how what Airflow has no run of gets a new one.
 
-    Airflow has never had the run of a `reliability run`: another one takes its txids up.
+    :param dags_here: the DAGs of the topology that this Airflow has
     """
-    interval = interval_of(row)
-    next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
-    if interval is not None and row.get("is_named"):
-        conf = shlex.quote(as_json({"interval": str(interval)}))
-        next_step = f"airflow dags trigger {dag_id} --conf {conf}"
-    elif interval is not None:
-        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}+00:00"
-        next_step = (
-            f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
-            "--reprocess-behavior completed"
+
+    connection: LedgerConnection
+    api: Airflow
+    topology: str
+    dags_here: Sequence[str]
+
+    def runs(
+        self, lost: Mapping[int, RunKey], unfinished: Mapping[RunKey, Row]
+    ) -> Iterator[RunToResume]:
+        """Yield the runs to make again.
+
+        :param lost: the run that has emitted a txid, by txid
+        :param unfinished: emissions that have not ended, or have failed, by their run
+        """
+        seen = set[Interval]()
+        for row in self.connection.all("emitted_txids", topology=self.topology, txids=sorted(lost)):
+            if not row["has_committed"]:
+                resumed = self.to_make_again(lost[row["txid"]], row, (row["txid"],))
+                yield resumed
+                if resumed.interval is not None:
+                    seen.add(resumed.interval)
+        for (dag_id, run_id), row in unfinished.items():
+            if interval_of(row) in seen or (dag_id == COMMAND_LINE and _may_be_at_work(row)):
+                continue
+            yield self.to_make_again((dag_id, run_id), row, ())
+
+    def elsewhere(self, key: RunKey, txids: tuple[int, ...]) -> RunToResume:
+        """Return what another Airflow may still have a run of."""
+        dag_id, run_id = key
+        return RunToResume(
+            dag_id=dag_id,
+            run_id=run_id,
+            interval=None,
+            txids=txids,
+            tasks=None,
+            because=f"{self.api.url} has no DAG {dag_id}",
+            next_step=f"reliability resume-runs {self.topology} --airflow ADDRESS",
+            needs=f"the Airflow that has DAG {dag_id}",
         )
-    because = "Airflow no longer has the run"
-    if dag_id == COMMAND_LINE:
-        named = f" --interval '{interval}'" if interval is not None else ""
-        next_step, because = f"reliability run {topology}{named}", "it was no run of Airflow"
-    return RunToResume(
-        dag_id=dag_id,
-        run_id=run_id,
-        interval=interval,
-        txids=(row["txid"],),
-        tasks=None,
-        because=because,
-        next_step=next_step,
-    )
+
+    def to_make_again(self, key: RunKey, row: Row, txids: tuple[int, ...]) -> RunToResume:
+        """Return a run that was deleted, by what makes a new one of its interval.
+
+        Airflow has never had the run of a `reliability run`: another one takes its txids up.
+
+        :param row: with the interval
+        :param txids: what it has emitted; none if it has emitted nothing
+        """
+        dag_id, run_id = key
+        own = dag_id == COMMAND_LINE
+        if not own and not self.dags_here:
+            return self.elsewhere(key, txids)
+        if not own and dag_id not in self.dags_here:  # it was renamed
+            dag_id = self.dags_here[-1]
+        interval = interval_of(row)
+        return RunToResume(
+            dag_id=dag_id,
+            run_id=run_id,
+            interval=interval,
+            txids=txids,
+            tasks=None,
+            because="it was no run of Airflow" if own else "Airflow no longer has the run",
+            next_step=self._command(dag_id, run_id, interval, txids),
+        )
+
+    def _command(
+        self, dag_id: str, run_id: str, interval: Interval | None, txids: tuple[int, ...]
+    ) -> str:
+        if dag_id == COMMAND_LINE:
+            return clear_command(self.topology, dag_id, run_id, interval)
+        trigger = f"airflow dags trigger {dag_id}"
+        if interval is None:
+            if not txids:
+                return trigger
+            if not run_id.startswith(RESERVED):
+                return f"{trigger} --run-id {shlex.quote(run_id)}"
+            named = f"{self.topology} {format_txids(txids)}"
+            return f"reliability park {named} --reason '…'; then: reliability replay {named}"
+        if self._runs_name_their_intervals():
+            conf: dict[str, Any] = {"interval": str(interval)}
+            with self.connection.transaction(reads_only=True) as tx:
+                if group_of(tx, self.topology, dag_id):
+                    conf = {self.topology: conf}
+            return f"{trigger} --conf {shlex.quote(as_json(conf))}"
+        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}+00:00"
+        return (
+            f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
+            f"--reprocess-behavior {'completed' if txids else 'failed'}"
+        )
+
+    def _runs_name_their_intervals(self) -> bool:
+        """Say whether the schedule has no ticks, of which Airflow makes backfills."""
+        row = self.connection.first("schedule", topology=self.topology)
+        return row is not None and row["not_evaluated"] is not None
+
+
+def _may_be_at_work(row: Row) -> bool:
+    """Say whether a run outside Airflow may still be emitting; it tries again every few seconds."""
+    lease = timedelta(seconds=DEFAULT_LEASES.request)
+    return row["status"] == "EMITTING" and bool(row["now"] - row["began_at"] < lease)
 
 
 def _to_resume(

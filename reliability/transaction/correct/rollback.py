@@ -82,7 +82,7 @@ EMIT, SETTLE = "emit", "settle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToClear:
-    """A run of Airflow that requests released txids again once it is cleared.
+    """A run that requests released txids again once it is cleared.
 
     :param intervals: those of its txids
     :param replays: its committed txids, which a clear of the whole run replays
@@ -90,12 +90,19 @@ class RunToClear:
         of the topology alone
     """
 
+    topology: str
     dag_id: str
     run_id: str
     txids: tuple[int, ...]
     intervals: tuple[Interval | None, ...] = ()
     replays: tuple[int, ...] = ()
     group: str = ""
+
+    @property
+    def command(self) -> str:
+        """Return the command that clears it."""
+        interval = self.intervals[0] if self.intervals else None
+        return clear_command(self.topology, self.dag_id, self.run_id, interval)
 
     def to_json(self) -> dict[str, str | None]:
         """Return it as plain data, with the command that clears it."""
@@ -105,7 +112,7 @@ class RunToClear:
             "txids": format_txids(self.txids),
             "replays": format_txids(self.replays),
             "interval": format_intervals(self.intervals) or None,
-            "command": clear_command(self.dag_id, self.run_id),
+            "command": self.command,
         }
 
 
@@ -230,6 +237,7 @@ def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -
         runs.setdefault((row["dag_id"], row["run_id"]), []).append(row)
     return [
         RunToClear(
+            topology=topology,
             dag_id=dag_id,
             run_id=run_id,
             group=group_of(tx, topology, dag_id),

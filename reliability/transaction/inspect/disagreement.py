@@ -61,17 +61,24 @@ class DisagreeingRun:
 
 
 def compare(
-    dag_id: str, runs: Iterable[DagRun], known: Mapping[str, Row], emitted: Emitted
+    dag_id: str,
+    runs: Iterable[DagRun],
+    known: Mapping[str, Row],
+    has_emitted: Mapping[str, bool],
+    emitted: Emitted,
 ) -> Iterator[DisagreeingRun]:
     """Compare the runs of a DAG with the ledger's, oldest first, the order in which to clear them.
 
     :param known: run_id -> its txids in the ledger
+    :param has_emitted: run_id -> whether it has emitted all that it should; a run of an empty
+        interval has no txids
     :param emitted: returns what a run's emit returned; called for runs without a record in the
-        ledger, because a run of an empty interval has none
+        ledger
     """
     gone = dict(known)
     for run in runs:
-        judged = _judge(run, gone.pop(run.run_id, None), emitted)
+        row, has = gone.pop(run.run_id, None), has_emitted.get(run.run_id)
+        judged = _judge(run, row, emitted, has_emitted=has)
         if judged is not None:
             what, txids = judged
             yield DisagreeingRun(
@@ -83,14 +90,19 @@ def compare(
             yield DisagreeingRun(what=Disagreement.GONE, dag_id=dag_id, run_id=run_id, txids=txids)
 
 
-def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement, str] | None:
-    """Return the disagreement and its txids."""
+def _judge(
+    run: DagRun, row: Row | None, emitted: Emitted, *, has_emitted: bool | None
+) -> tuple[Disagreement, str] | None:
+    """Return the disagreement and its txids.
+
+    :param has_emitted: None if the ledger knows of no emission
+    """
     if not run.has_ended:
         if run.state != "running" or row is None or not row["silent"]:
             return None
         return Disagreement.SILENT, format_ranges(row["unsatisfied"])
     if row is None:
-        txids = emitted(run.run_id) if run.state == "success" else []
+        txids = [] if has_emitted or run.state != "success" else emitted(run.run_id)
         if txids == []:
             return None
         return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
@@ -99,6 +111,8 @@ def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement
         what = Disagreement.HELD if row["held"] else Disagreement.UNSATISFIED
         return what, format_ranges(row["unsatisfied"])
     if run.state == "failed" and is_satisfied:
+        if has_emitted is False:  # it was cleared, and did not emit what it should
+            return None
         return Disagreement.SATISFIED, ""
     if run.state == "failed" and row["open"]:
         return Disagreement.OPEN, format_ranges(row["unsatisfied"])

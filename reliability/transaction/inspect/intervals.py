@@ -264,7 +264,7 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
     since = row["failing_since"] or row["began_at"]
     if row["status"] == "EMITTING":
         state, why = IntervalState.EMITTING, "its emission has not ended"
-        clear = clear_command(row["dag_id"], row["run_id"])
+        clear = clear_command(topology, row["dag_id"], row["run_id"], interval_of(row))
         step = f"nothing while its task runs; if the task is gone: {clear}"
     elif row["reason_code"] in WAITING:
         state, why = IntervalState.WAITING, f"[{row['reason_code']}] {row['reason']}"

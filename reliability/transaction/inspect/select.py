@@ -54,8 +54,8 @@ def interval_called(connection: LedgerConnection, topology: str, text: str) -> I
 
     :raises ValueError: it is not written as an interval
     """
-    row = connection.first("zone_of_intervals", topology=topology)
-    return Interval.parse(text, row["interval_zone"] if row else UTC)
+    row = connection.one("zone_of_intervals", topology=topology)
+    return Interval.parse(text, row["interval_zone"] or UTC)
 
 
 def select_txids(

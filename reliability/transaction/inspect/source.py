@@ -140,7 +140,8 @@ def late_report(connection: LedgerConnection, topology: str, late: WithoutTxid) 
     run = connection.one("last_run_of_interval", topology=topology, **ends_of(late.interval))
     why = f"{late.rows:,} rows in {len(late.items):,} items came after its emission"
     why += f", the first {late.items[0]}"
-    step = f"to take them in: {clear_command(run['dag_id'], run['run_id'])}"
+    clear = clear_command(topology, run["dag_id"], run["run_id"], late.interval)
+    step = f"to take them in: {clear}"
     second = late.second_deliveries
     for again, first in list(second.items())[:1]:
         others = f", and {len(second) - 1:,} more like it" if len(second) > 1 else ""
