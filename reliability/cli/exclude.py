@@ -69,12 +69,12 @@ def exclude(
         "item": item,
         "is_dry_run": dry_run,
         "replayed": done,
+        "at_work": format_txids(found.at_work),
         "to_clear": found.to_clear,
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
     answer(document, map(Line, lines), as_json=as_json)
-    is_nobodys = not (dry_run or found.to_clear or found.to_replay)
-    if is_nobodys and "://" not in item and not (home() / item).exists():
+    if found.is_nobodys and not dry_run and "://" not in item and not (home() / item).exists():
         warn(f"there is no file {item} now; check the name")
 
 
@@ -96,9 +96,10 @@ def _find(connection: LedgerConnection, topology: str, file: str) -> str:
 def _says(topology: str, found: ItemOfTxids) -> str:
     if found.to_replay:
         return f"{found.item}: {with_noun(format_txids(found.to_replay))} of {topology} counted it."
-    if found.to_clear:
-        txids = format_txids(txid for run in found.to_clear for txid in run.txids)
-        return f"{found.item}: {with_noun(txids)} of {topology} not committed yet."
+    undone = [*found.at_work, *(txid for run in found.to_clear for txid in run.txids)]
+    if undone:
+        txids = with_noun(format_txids(undone))
+        return f"{found.item}: {txids} of {topology} not committed yet. Attempts end that read it."
     return f"{found.item}: no txid of {topology} has it."
 
 
@@ -113,11 +114,13 @@ def _excluded(
     back = f"`reliability include {topology} {shlex.quote(item)} --reason '…'`"
     yield f"{item} is excluded from {topology}: {back} takes it in again"
     yield from _runs_to_clear(found)
-    if not found.to_clear and not found.to_replay:
+    if found.is_nobodys:
         yield f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
 
 
 def _runs_to_clear(found: ItemOfTxids) -> Iterator[str]:
+    if found.at_work:
+        yield f"Their runs begin {with_noun(format_txids(found.at_work))} again."
     if found.to_clear:
         yield "Clear the runs whose txids have not committed yet, in order:"
         yield from commands_to_clear(found.to_clear)
@@ -131,8 +134,8 @@ def include(
     with ledger(topology) as connection:
         item = _find(connection, topology, file)
         found = include_item(connection, topology, item, reason, person())
-    to_replay = format_txids(found.to_replay)
-    document = {"topology": topology, **plain(found), "to_replay": to_replay}
+    own = {name: format_txids(getattr(found, name)) for name in ("to_replay", "at_work")}
+    document = {"topology": topology, **plain(found), **own}
     answer(document, map(Line, _included(topology, found)), as_json=as_json)
 
 
@@ -141,5 +144,5 @@ def _included(topology: str, found: ItemOfTxids) -> Iterator[str]:
     if found.to_replay:
         yield f"Next: reliability replay {topology} {format_txids(found.to_replay)}"
     yield from _runs_to_clear(found)
-    if not found.to_clear and not found.to_replay:
+    if found.is_nobodys:
         yield "No txid has it; the next run of its interval emits it."

@@ -85,11 +85,14 @@ SELECT EXISTS (SELECT FROM reliability.source_item
                 WHERE topology = %(topology)s AND starts_with(item, %(beginning)s)) AS reads_table;
 
 -- txids_of_item --
--- The txids that read an item or a part of it, with the runs that emitted them.
+-- The txids that read an item or a part of it, with the runs that emitted them, and whether any run
+-- still wants each.
 SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end, t.interval_zone,
        t.committed_attempt IS NOT NULL AS has_committed,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
                   AND k.ended_at IS NULL) AS is_skipped,
+       EXISTS (SELECT FROM reliability.request r WHERE r.topology = t.topology AND r.txid = t.txid
+                  AND r.status = 'OPEN') AS is_requested,
        EXISTS (SELECT FROM reliability.excluded_item x WHERE x.topology = s.topology
                   AND x.item = s.item AND x.txid = s.txid AND x.is_left_out) AS is_left_out
   FROM reliability.source_item s JOIN reliability.transaction t USING (topology, txid)

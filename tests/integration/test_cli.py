@@ -891,10 +891,10 @@ def test_nobody_who_could_answer_is_found_out_before_spark_runs(shop, monkeypatc
     assert "add --yes to go on without it" in say(*ask, input="", code=1).stderr
 
 
-def test_what_has_not_committed_is_excluded_and_its_run_cleared(shop):
+def test_what_has_not_committed_is_excluded_and_its_run_begins_it_again(shop):
     shop.deliver(made(4))
     found = read("exclude", "shop", "memory:3:0", "--reason", "broken", "--yes")
-    assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
+    assert (found["replayed"], found["at_work"], found["to_clear"]) == ([], "4", [])
     done = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes")
     assert "there is no file" in done.stderr  # it may be a typing error
     said = done.stdout

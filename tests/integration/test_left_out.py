@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from reliability import Count, History, State, TransactionalState
+from reliability import Count, History, OpaqueState, State, TransactionalState
 from reliability.core.errors import (
     AlterNotPossible,
     ExclusionNotPossible,
+    LedgerBusy,
     NothingToEmit,
+    ParkNotPossible,
     RightMissing,
     StateDefinitionChanged,
     TxidHeld,
@@ -21,7 +23,7 @@ from reliability.core.errors import (
 from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.exclude import exclude, find_item, include
-from reliability.transaction.correct.park import park, skip, unskip
+from reliability.transaction.correct.park import park, skip, skip_again, unskip
 from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.compaction import compact
@@ -190,6 +192,42 @@ def test_a_parked_txid_can_be_skipped_for_good_afterwards(connection):
     assert latest(shop, 1)[0][1] == "SATISFIED"
 
 
+def test_a_txid_that_has_committed_as_empty_is_parked_again(connection):
+    """C7, C8: after an interruption, park was refused; and of what was skipped, too."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    for txid in (1, 2):
+        shop.runner.contact(txid, shop.who(txid))
+        (park if txid == 1 else skip)(connection, "shop", txid, "broken")
+        assert park(connection, "shop", txid, "it comes on Monday") == []
+    shop.clear(1, 2)
+    for txid in (1, 2):
+        shop.transact(txid)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(12,)]
+
+
+@pytest.mark.parametrize("is_opaque", [True, False])
+def test_what_no_replay_could_process_is_not_parked(connection, is_opaque):
+    """C7, H5: it was empty "for now", and nothing could ever process it."""
+    state = OpaqueState if is_opaque else TransactionalState
+    shop = Shop(connection, kinds=lambda _: [state("total", values={"n": Count()})])
+    shop.deliver(made(1), made(2))
+    with pytest.raises(ParkNotPossible, match="nothing could process it later") as refused:
+        park(connection, "shop", 1, "broken")
+    assert "`reliability skip shop 1 --reason" in str(refused.value)
+    assert len(skip(connection, "shop", 1, "broken")) == 1
+
+
+def test_a_task_does_not_lift_a_hold(connection):
+    """H4, C8: it skipped again what a person had rolled back after it had looked."""
+    shop = three(connection)
+    roll_back(connection, "shop", 1, "all wrong")
+    with pytest.raises(LedgerBusy, match="rolled back meanwhile"):
+        skip_again(connection, "shop", 2)
+    held = "SELECT count(*) FROM reliability.transaction WHERE held_reason IS NOT NULL"
+    assert shop.ask(held) == [(2,)]
+
+
 def test_what_cannot_be_replayed_any_more_stays_skipped(connection):
     """C8, H2: it would be neither skipped nor processed."""
 
@@ -252,9 +290,12 @@ def test_an_uncommitted_txid_is_processed_without_an_excluded_item(connection):
     shop = Shop(connection)
     shop.deliver(made(1), made(2), made(3))
     shop.transact(1)
+    shop.runner.contact(2, shop.who(2))
+    shop.runner.close(2, shop.run_of(2), "it ended without it")
     [run] = exclude(connection, "shop", SECOND, "a broken file").to_clear
     assert (run.run_id, run.txids) == ("run 1", (2,))
     shop.source.gone.add(1)
+    shop.clear(2)
     for txid in (2, 3):
         shop.transact(txid)
     now = shop.tables()
@@ -291,15 +332,20 @@ def test_an_opaque_batch_is_cut_without_an_excluded_item(connection):
     assert shop.ask("SELECT n FROM all_of_it") == []
 
 
-def test_what_an_attempt_reads_or_no_replay_can_take_out_is_not_excluded(connection):
-    """C9: the attempt would bring it in after all."""
+def test_an_attempt_that_reads_an_excluded_item_is_fenced_and_begins_again_without_it(connection):
+    """C9: it would bring it in after all. Behind a blocked txid, no exclusion was ever possible."""
     shop = Shop(connection)
     shop.deliver(made(1), made(2))
     shop.process(2)
-    with pytest.raises(ExclusionNotPossible, match="attempt 2:0 of shop reads memory:1:0"):
-        exclude(connection, "shop", SECOND, "no")
-    shop.transact(1)
-    exclude(connection, "shop", SECOND, "now")
+    shop.runner.close(1, shop.run_of(1), "it ended without it")
+    excluded = exclude(connection, "shop", SECOND, "broken")
+    assert (excluded.at_work, excluded.to_clear, excluded.to_replay) == ((2,), (), ())
+    shop.clear(1)
+    for txid in (1, 2):
+        shop.transact(txid)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(6,)]
+    ended = "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    assert shop.ask(ended) == [("FENCED",), ("COMMITTED",)]
     with pytest.raises(ExclusionNotPossible, match=r"already.*`reliability replay \w+ TXIDS`"):
         exclude(connection, "shop", SECOND, "twice")
     with pytest.raises(ExclusionNotPossible, match="not excluded"):
@@ -467,10 +513,9 @@ def test_an_item_that_is_included_again_fences_the_attempt_that_has_left_it_out(
     shop.deliver(made(1), made(2))
     exclude(connection, "shop", SECOND, "broken")
     shop.process(2)  # sealed without it; waits behind 1
-    [run] = include(connection, "shop", SECOND, "it was right").to_clear
-    shop.transact(1)
-    shop.clear(*run.txids)
-    shop.transact(2)
+    assert include(connection, "shop", SECOND, "it was right").at_work == (2,)
+    for txid in (1, 2):
+        shop.transact(txid)
     [(n, *_)] = shop.tables()["t"]
     assert n == len(made(1)) + len(made(2))
 

@@ -23,12 +23,18 @@ class ItemOfTxids:
     """A source item, and the txids that read it or a part of it; skipped ones do not count.
 
     :param to_replay: have committed: a replay takes the item out, or in again
+    :param at_work: a run works on these, and begins them again
     :param to_clear: the runs that process the others when they are cleared
     """
 
     item: str
     to_replay: tuple[int, ...]
+    at_work: tuple[int, ...]
     to_clear: tuple[RunToClear, ...]
+
+    @property
+    def is_nobodys(self) -> bool:
+        return not (self.to_replay or self.at_work or self.to_clear)
 
 
 def find_item(connection: LedgerConnection, topology: str, name: str, identity: str) -> str:
@@ -62,8 +68,8 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
 def check_exclusion(connection: LedgerConnection, topology: str, item: str) -> ItemOfTxids:
     """Return what excluding an item concerns, or raise why it cannot be excluded.
 
-    :raises ExclusionNotPossible: it is excluded already; a state could not replay one of its txids;
-        or an attempt that reads it is live
+    :raises ExclusionNotPossible: it is excluded already, or a state could not replay one of its
+        txids
     """
     _check_replayable(connection, topology, item)
     with holding(connection, topology) as (tx, _):
@@ -75,14 +81,18 @@ def exclude(
 ) -> ItemOfTxids:
     """Exclude an item from every later attempt and emission, and return what is to be done next.
 
-    Committed txids still contain it until they are replayed.
+    Live attempts that read it are fenced. Committed txids still contain it until they are replayed.
 
     :raises: as check_exclusion
+    :raises LedgerBusy: a change of the states is in progress
     """
     _check_replayable(connection, topology, item)
-    with holding(connection, topology) as (tx, _):
+    with holding(connection, topology) as (tx, locked):
+        check_at_rest(locked, topology)
         concerned = _check(tx, topology, item)
         tx.one("begin_exclusion", topology=topology, item=item, reason=reason, excluded_by=by)
+        why, reading = f"excluded: {reason}", _reading(tx, topology, item)
+        tx.run("fence_what_was_read", topology=topology, txids=reading, reason=why)
         return concerned
 
 
@@ -139,23 +149,26 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
             "replayed for it, as after an exclusion that was interrupted: `reliability replay "
             f"{topology} TXIDS`.",
         )
-    concerned = _item_of_txids(tx, topology, item)
-    for row in tx.all("live_batches", topology=topology):
-        batch = BatchMeta.from_json(row["batch_meta"], Fold())
-        if item in {one.source for one in batch.items}:
-            raise ExclusionNotPossible(
-                f"attempt {row['txid']}:{row['attempt_id']} of {topology} reads {item}",
-                remedy="wait until it has ended, or end its tasks in Airflow, and ask again.",
-            )
-    return concerned
+    return _item_of_txids(tx, topology, item)
+
+
+def _reading(tx: DatabaseTransaction, topology: str, item: str) -> list[int]:
+    """Return the txids of the live attempts that read an item."""
+    batches = {
+        row["txid"]: BatchMeta.from_json(row["batch_meta"], Fold())
+        for row in tx.all("live_batches", topology=topology)
+    }
+    return [txid for txid, batch in batches.items() if item in {one.source for one in batch.items}]
 
 
 def _item_of_txids(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
     rows = tx.all("txids_of_item", topology=topology, item=item)
     counted = [row for row in rows if not row["is_skipped"]]
     uncommitted = [row for row in counted if not row["has_committed"]]
+    undone = [row for row in uncommitted if not row["is_requested"]]
     return ItemOfTxids(
         item=item,
         to_replay=tuple(row["txid"] for row in counted if row["has_committed"]),
-        to_clear=tuple(runs_to_clear(tx, topology, uncommitted)),
+        at_work=tuple(row["txid"] for row in uncommitted if row["is_requested"]),
+        to_clear=tuple(runs_to_clear(tx, topology, undone)),
     )

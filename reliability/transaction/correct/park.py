@@ -24,6 +24,7 @@ from reliability.core.errors import (
     UnskipNotPossible,
 )
 from reliability.core.leases import DEFAULT_LEASES
+from reliability.core.remedy import Remedy
 from reliability.core.skip import Skipped
 from reliability.core.spout import SpoutKind
 from reliability.core.state import replay_refusal
@@ -55,11 +56,27 @@ class EmptyVerdict(str, Enum):
 def park(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
     """Commit a txid as empty when its turn comes, and close the requests for it as not done.
 
+    A txid that has committed as empty stays as it is, and is no longer skipped.
+
     :returns: what could be committed now, including later txids that were waiting
-    :raises ParkNotPossible: the txid has committed or was never emitted; or the spout is opaque and
-        the previous txid has not committed, so that it is not known where the batch starts
+    :raises ParkNotPossible: the txid has committed or was never emitted; a state could not replay
+        it later; or the spout is opaque and the previous txid has not committed, so that it is not
+        known where the batch starts
     :raises ReliabilityError: its commit as empty was refused
     """
+    key = TxidKey(topology, txid)
+    if why := refusal_of_replay(connection, topology, txid, is_parked=True):
+        raise ParkNotPossible(
+            f"nothing could process it later: {why}",
+            topology=topology,
+            txid=txid,
+            remedy=Remedy("let later txids commit without it for good: {skip}."),
+        )
+    with holding(connection, topology) as (tx, locked):
+        if tx.first("has_committed_empty", **key) is not None:
+            check_at_rest(locked, topology)
+            tx.first("end_skip", reason=f"parked: {reason}", ended_by=NOT_RECORDED, **key)
+            return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
 
 
@@ -156,13 +173,20 @@ def unskip(
     return Unskipped(txid=txid, has_committed=txid < curr_txid, run=run)
 
 
-def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) -> str | None:
-    """Return why a state cannot replay a committed txid; None if it can, or is uncommitted."""
+def refusal_of_replay(
+    connection: LedgerConnection, topology: str, txid: int, *, is_parked: bool = False
+) -> str | None:
+    """Return why a state cannot replay a committed txid; None if it can, or is uncommitted.
+
+    :param is_parked: an uncommitted one is to commit as empty, and a later txid behind it
+    """
     with TopologyDatabases.of(connection, topology) as databases:
         for database in databases.all:
             with database.transaction() as tx:
                 states = [tables.state for tables in declared_tables(tx, topology)]
                 curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
+                if is_parked and txid >= curr_txid:
+                    curr_txid = txid + 2
                 through = compacted_through(tx, topology)
             if (refusal := replay_refusal(states, txid, curr_txid, through)) is not None:
                 return refusal
@@ -211,7 +235,10 @@ def _grant_empty(
     # An attempt that is fenced after the votes could never commit, nor could any later txid.
     check_at_rest(locked, topology)
     why = {"reason": f"{verdict.value.lower()}: {reason}"}
-    tx.run("release_txids", topology=topology, txids=[txid])
+    if by is not None:
+        tx.run("release_txids", topology=topology, txids=[txid])
+    elif tx.one("transaction_details", **key)["held_reason"] is not None:
+        raise LedgerBusy(f"txid {txid} of {topology} was rolled back meanwhile")
     if verdict is EmptyVerdict.PARKED:
         tx.run("park_requests", **key, **why)
         tx.run("end_skip", ended_by=by or NOT_RECORDED, **key, **why)
