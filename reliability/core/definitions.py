@@ -121,8 +121,13 @@ class Topology:
         return next(step.name for step in self.steps if state in step.feeds)
 
     def most_quarantined(self, emitted: int) -> int:
-        """Return how many rows of a batch with `emitted` rows may go into the quarantine."""
+        """Return how many rows of a batch with `emitted` rows may go into the quarantine.
+
+        A row that `fan_out()` has made several of counts as these: a share of 1 is no limit.
+        """
         share = Decimal(str(self.max_quarantined_share))  # 0.29 of 100 rows are 29
+        if share == 1:
+            return self.max_quarantined
         return min(self.max_quarantined, math.floor(share * emitted))
 
     @property

@@ -193,6 +193,8 @@ def test_more_than_the_share_of_a_batch_fails_it(tmp_path, spark):
     with pytest.raises(QuarantineFull, match="more than 4 rows are to be quarantined"):
         Called.of(spark, topology)
     assert replace(topology, max_quarantined_share=0.29).most_quarantined(100) == 29
+    # one row of which fan_out() has made many was refused by default
+    assert replace(topology, max_quarantined_share=1).most_quarantined(1) == 1000
     with pytest.raises(InvalidDefinition, match="max_quarantined_share must be from 0 to 1"):
         replace(topology, max_quarantined_share=1.5)
 
@@ -401,6 +403,17 @@ CLOSE: list[tuple[str, str, list[str]]] = [
     ("string", "uuid", [UUID.replace("-", "").upper(), f"{{{UUID}}}", f"{{{UUID}", f"{UUID}}}"]),
     ("string", "jsonb", ['{"a": 1, "a": 2}', " [1, null]\n", "null", "7" * 2000, r'"\\u0000"']),
     ("string", "jsonb", ["", "1 2", '{"a": 1} x', "{}]", "1}", "1,2", '1,"b":2', "1]", "],["]),
+    (
+        "string",
+        "jsonb",
+        ["1e9999", "-1E+00009", '["1e99999"]', r'{"a\"1e99999": "\\"}', "1e999999"],
+    ),
+    (
+        "string",
+        "jsonb",
+        ["1e-99999", '{"a": [1, 1E+131072]}', '["\\"", 1e0200000]', "[0.1e-20000]"],
+    ),
+    ("string", "jsonb", [f'["{text * 20_000}"]' for text in ('\\"1e99999', "1e99999")]),
     ("string", "jsonb", ['1},{"v":2', "NaN", "'x'", r'"\ud800"', r'"\ud83d\ude00"', '"a\tb"']),
 ]
 

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 _ESCAPED_NUL = r"(?<!\\)(?:\\\\)*\\u0000"
 _SURROGATE = r"\\u[dD][89a-fA-F]"
-# As strict as Postgres; it sets no bound to a number's length that a file would reach.
-_STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false", "maxNumLen": "131072"}
+# As strict as Postgres, whose numbers have at most 131,072 digits before the point and 16,383 after
+# it: any of so many characters, and with an exponent of four digits, is one.
+_STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false", "maxNumLen": "6384"}
+_LARGE_EXPONENT = r"\d[eE][+-]?0*[1-9]\d{4}"
+_ESCAPED, _TEXT = r"\\.", '"[^"]*"'  # no loop of a group, which would nest with each character
 _FIRST_DAY, _LAST_DAY = "-4713-11-24", "5874897-12-31"
 
 
@@ -63,7 +66,8 @@ def is_unstorable(value: Column, spark: str, postgres: str) -> Column | None:
         case "uuid", "string":
             return ~value.rlike(rf"\A(?:{UUID_FORM})\z")
         case "jsonb", "string":
-            return value.isNotNull() & (~_is_json(value) | value.rlike(_ESCAPED_NUL))
+            is_wrong = ~_is_json(value) | value.rlike(_ESCAPED_NUL) | _has_large_number(value)
+            return value.isNotNull() & is_wrong
         case "jsonb", _ if is_written_as_json(spark, base):
             return F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
         case "numeric", "string":
@@ -96,6 +100,12 @@ def _is_json(value: Column) -> Column:
     )
     # this reader does not see half a pair of surrogates
     return is_one & (~value.rlike(_SURROGATE) | F.try_parse_json(listed).isNotNull())
+
+
+def _has_large_number(value: Column) -> Column:
+    """Say whether a number outside the strings of a JSON text has an exponent of five digits."""
+    outside = F.regexp_replace(F.regexp_replace(value, _ESCAPED, ""), _TEXT, '""')
+    return value.rlike(_LARGE_EXPONENT) & outside.rlike(_LARGE_EXPONENT)
 
 
 def _is_too_large(value: Column, spark: str, postgres: str) -> Column | None:
