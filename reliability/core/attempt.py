@@ -13,8 +13,17 @@ class TransactionAttempt:
 
     >>> print(TransactionAttempt(7, 2))
     7:2
-    >>> TransactionAttempt.parse("7:2") == TransactionAttempt(7, 2)
+    >>> TransactionAttempt.parse("1:0") == TransactionAttempt(1, 0)
     True
+    >>> TransactionAttempt(0, 1)
+    Traceback (most recent call last):
+    ValueError: a txid starts at 1 and an attempt_id at 0, not 0:1
+    >>> TransactionAttempt(1, -1)
+    Traceback (most recent call last):
+    ValueError: a txid starts at 1 and an attempt_id at 0, not 1:-1
+    >>> TransactionAttempt.parse("7")
+    Traceback (most recent call last):
+    ValueError: an attempt is written txid:attempt_id, not '7'
     """
 
     txid: int
@@ -38,7 +47,12 @@ class TransactionAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant(StatementKey):
-    """The result of begin_attempt; each statement about the attempt must present all of it (A1)."""
+    """The result of begin_attempt; each statement about the attempt must present all of it (A1).
+
+    >>> grant = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
+    >>> print(grant, dict(grant))
+    shop 7:2 {'topology': 'shop', 'txid': 7, 'attempt_id': 2, 'nonce': 'n'}
+    """
 
     topology: str
     attempt: TransactionAttempt

@@ -43,6 +43,8 @@ def format_period(start: datetime, end: datetime, zone: str = UTC) -> str:
     >>> march, april = (datetime(2013, month, 1, tzinfo=timezone.utc) for month in (3, 4))
     >>> format_period(march, april), format_period(march, march + timedelta(days=7))
     ('2013-03', '2013-03-01/2013-03-08')
+    >>> format_period(*(datetime(year, 1, 1, tzinfo=timezone.utc) for year in (2013, 2014)))
+    '2013'
     >>> format_period(march, april, "Asia/Tokyo")
     '2013-03-01T09:00/2013-04-01T09:00 Asia/Tokyo'
     """

@@ -94,6 +94,8 @@ def remedy_of(sqlstate: str) -> str:
 
     >>> remedy_of("53200"), remedy_of("55P03")
     ('raise the limit that the message names, or let a txid have fewer rows.', '')
+    >>> remedy_of("55006")
+    "the message is Postgres's own; change what it names, then let the task run again."
     """
     return _REMEDIES.get(sqlstate, _REMEDIES.get(sqlstate[:2], ""))
 

@@ -25,6 +25,8 @@ from tests.mutants.generated import ROOT, Generated
 #: tests/unit, beside the examples in the module itself.
 KILLERS = {
     "acker": ("acker",),
+    "attempt": (),
+    "audits": ("audit_definitions",),
     "checkpoint": ("checkpoint_decisions",),
     "clear_or_retry": ("clear_or_retry",),
     "coordinator": ("coordinator",),
