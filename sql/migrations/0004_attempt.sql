@@ -22,6 +22,7 @@ CREATE TABLE reliability.attempt (
     emitted_xor         bigint,
     emitted_count       bigint,
     predecessor_attempt integer,
+    left_out            text[] NOT NULL DEFAULT '{}',  -- excluded source items of a frozen batch
     batch_digest        text,                          -- of the batch that it reads, with any spout
     -- A dry run's: it reads what a refreeze would freeze, and so without the corrections that the
     -- refreeze would end.
@@ -215,17 +216,14 @@ SELECT a.topology, a.txid, a.verdict, a.verdict_reason
    AND NOT EXISTS (SELECT FROM reliability.skip k
                     WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL);
 
--- The items of committed txids that are or were excluded: whether one is, and whether the attempt was
--- granted while it was. A replay makes both the same.
+-- The items of committed txids that are or were excluded: whether one is, and whether the attempt has
+-- left it out. A replay makes both the same.
 CREATE VIEW reliability.excluded_item AS
 SELECT s.topology, s.item, s.txid,
        EXISTS (SELECT FROM reliability.exclusion e
                 WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
        AS is_excluded,
-       EXISTS (SELECT FROM reliability.exclusion e
-                WHERE e.topology = s.topology AND e.item = s.item
-                  AND a.granted_at >= e.excluded_at
-                  AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
+       s.item = ANY (a.left_out) AS is_left_out
   FROM (SELECT DISTINCT topology, item FROM reliability.exclusion) AS known
   JOIN reliability.source_item s USING (topology, item)
   JOIN reliability.attempt a ON a.topology = s.topology AND a.txid = s.txid

@@ -80,11 +80,12 @@ SELECT attempt_id FROM reliability.attempt
 -- used violates the primary key. With a verdict it is empty, and reads no batch.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, nonce, request_id, lease, lease_until,
        verdict, verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt,
-       as_refrozen, batch_digest)
+       as_refrozen, left_out, batch_digest)
 SELECT %(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
        %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
        %(verdict)s, %(verdict_reason)s,
        %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s, %(as_refrozen)s,
+       %(left_out)s::text[],
        CASE WHEN %(verdict)s IS NULL THEN encode(sha256(convert_to(coalesce(
               %(batch_meta)s::jsonb, (
               SELECT t.batch_meta FROM reliability.transaction t

@@ -352,6 +352,20 @@ def test_an_attempt_that_reads_an_excluded_item_is_fenced_and_begins_again_witho
         include(connection, "shop", "memory:9:0", "no")
 
 
+def test_what_an_attempt_has_left_out_is_known_whatever_the_clock_said(connection):
+    """C9: a server whose clock was set back asked for a replay, and lost what was included again."""
+    shop = Shop(connection, kinds=opaque_states)
+    shop.deliver(made(1), made(2), made(3))
+    exclude(connection, "shop", SECOND, "broken")
+    later = "UPDATE reliability.exclusion SET excluded_at = excluded_at + interval '1 hour'"
+    execute(connection, later)
+    for txid in (1, 2, 3):
+        shop.transact(txid)
+    assert connection.all("items_to_replay", topology="shop") == []
+    with pytest.raises(ExclusionNotPossible, match="stays excluded: txid 2"):
+        include(connection, "shop", SECOND, "it was right")
+
+
 def test_what_is_beyond_the_history_is_not_excluded(connection):
     """C9, H5: the tables would keep it."""
     committed(connection, kinds=opaque_states)

@@ -190,6 +190,7 @@ class Invariants(Books):
         self._attempts(seen)
         self._story(seen)
         self._batches_stay(seen)
+        self._excluded(seen)
         self._requests(seen)
         if self.config.spout is SpoutKind.OPAQUE:
             self._cascades(seen)
@@ -285,7 +286,11 @@ class Invariants(Books):
                 why = self._may_fall(event["reason_code"]) or key in self.config.poison
                 assert why, "A8: nobody fails what is sealed"
             if (before, status) == ("PROCESSED", "FENCED"):
-                why = event["reason_code"] == "ROLLED_BACK" or key in unwanted
+                why = (
+                    event["reason_code"] == "ROLLED_BACK"
+                    or key in unwanted
+                    or bool(seen.exclusions)
+                )
                 assert why, "A8: nobody fences what is sealed"
             last[key] = status
         assert last == {key_of(a): a["status"] for a in seen.attempts}
@@ -318,18 +323,27 @@ class Invariants(Books):
             meta = self._frozen.get(a["txid"]) if own is None else own
             assert self._batches.setdefault(key_of(a), meta) == meta, "E4: an attempt's one batch"
         frozen_items = [
-            (txid, f"memory:{item['partition']}:{item['offset']}")
-            for txid, meta in self._frozen.items()
-            for item in meta
+            (txid, _named(item)) for txid, meta in self._frozen.items() for item in meta
         ]
         assert sorted((i["txid"], i["item"]) for i in seen.items) == sorted(frozen_items), "E1, E4"
         assert len({item for _, item in frozen_items}) == len(frozen_items), "E1: one txid each"
+
+    def _excluded(self, seen: Observed) -> None:
+        """C9: what is live reads no excluded item, and leaves out nothing that is included."""
+        excluded = {one["item"] for one in seen.exclusions if one["is_active"]}
+        for a in seen.attempts:
+            if a["status"] in LIVE and a["verdict"] is None:
+                read = {_named(item) for item in self._batches[key_of(a)]}
+                assert not read & excluded, "C9: an excluded item is read"
+                assert {*a["left_out"]} <= excluded, "C9: an included item is left out"
 
     def _cascades(self, seen: Observed) -> None:
         """E4: a batch starts where one ended that was committed, or may still be."""
         status = {key_of(a): a["status"] for a in seen.attempts}
         starts = {key_of(a): a["predecessor_attempt"] for a in seen.attempts}
-        own = {key_of(a) for a in seen.attempts if a["batch_meta"] is not None}
+        own = {
+            key_of(a) for a in seen.attempts if a["batch_meta"] is not None and not a["left_out"]
+        }
         committed: set[tuple[int, int | None]] = set()
         for commit in seen.commits:
             if commit["kind"] == "ROLLBACK":
@@ -382,6 +396,10 @@ class Invariants(Books):
         for commit in seen.commits:
             if commit["kind"] == "REPLAY":
                 assert asked[key_of(commit)] in replays, "R1: a retry became a replay"
+
+
+def _named(item: dict[str, Any]) -> str:
+    return f"memory:{item['partition']}:{item['offset']}"
 
 
 class Mirror(Books):

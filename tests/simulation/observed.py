@@ -35,7 +35,7 @@ _LEDGER = {
     " is_dry_run, tasks_ended_at IS NOT NULL AS tasks_ended"
     " FROM reliability.request WHERE topology = $1 ORDER BY request_id",
     "attempts": "SELECT txid, attempt_id, nonce, status, request_id, batch_meta,"
-    " predecessor_attempt, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned,"
+    " predecessor_attempt, left_out, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned,"
     " ended_at > clock_timestamp() - interval '1 hour' AS ended_lately"
     " FROM reliability.attempt WHERE topology = $1 ORDER BY txid, attempt_id",
     "events": "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt_event"
@@ -49,6 +49,8 @@ _LEDGER = {
     " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
     "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
     "skips": "SELECT txid, ended_at IS NULL AS is_active FROM reliability.skip WHERE topology = $1",
+    "exclusions": "SELECT item, ended_at IS NULL AS is_active FROM reliability.exclusion"
+    " WHERE topology = $1",
     "attempt_tables": "SELECT table_id, state, txid, attempt_id,"
     " public.rows_of_table(table_id) AS rows FROM reliability.attempt_table WHERE topology = $1",
     "headers": "SELECT state, txid, attempt_id FROM reliability.contribution WHERE topology = $1",
@@ -74,6 +76,7 @@ class Observed:
     commits: Rows
     states: Rows
     skips: Rows
+    exclusions: Rows
     attempt_tables: Rows
     forgotten: frozenset[int]
     headers: Rows

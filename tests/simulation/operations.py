@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, AttemptIncomplete, RunUnsatisfied
+from reliability.transaction.correct.exclude import exclude, include
 from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
@@ -368,6 +369,19 @@ class Unskip(OfTxid):
 
 
 @dataclass(frozen=True)
+class Exclude(Operation):
+    """A person excludes an item of the source, or includes it again."""
+
+    month: int = 0
+    offset: int = 0
+    include: bool = False
+
+    def act(self, world: World) -> None:
+        item = f"memory:{self.month}:{self.offset}"
+        (include if self.include else exclude)(world.connection, world.name, item, "its prices")
+
+
+@dataclass(frozen=True)
 class Stick(OfTxid):
     """Of two databases: a txid is processed and decided, and then a table refuses its rows (C6).
 
@@ -585,12 +599,20 @@ _dry_run = st.builds(
     fault=faults,
     within=within,
 )
+_exclude = st.builds(
+    Exclude,
+    month=st.sampled_from([0, 0, 0, 1]),
+    offset=st.integers(0, 2),
+    include=st.booleans(),
+    fault=faults,
+)
 corrections = weighted(
     (24, operations),
     (4, _roll_back),
     (2, st.builds(Release, fault=few_faults)),
     (2, st.builds(CommitEmpty, txid=near, park=st.booleans(), fault=faults)),
     (2, st.builds(Unskip, txid=st.sampled_from([-1, 0]), fault=few_faults)),
+    (3, _exclude),
     (3, _dry_run),
     (3, st.builds(Stick, txid=st.sampled_from([0, 0, -1]), run=runs, sink=sinks)),
     (1, st.builds(Mend)),

@@ -117,6 +117,7 @@ def _grant_here(
             submit_lease=task.leases.submit,
             as_refrozen=exchanged is not None,
             predecessor_attempt=batch and batch.predecessor_attempt,
+            left_out=sorted(batch.left_out) if batch else [],
             **stored_batch(batch.meta if batch else None),
         )
         tx.queue("record_grant", topology=topology.name)
@@ -138,8 +139,8 @@ def grant_attempt(tx: DatabaseTransaction, grant: Grant, *, reason: str, **value
     :param values: of the attempt's row; with a verdict the attempt is empty, and replaces even a
         PROCESSED one (C7)
     """
-    row = {"request_id": None, "verdict": None, "verdict_reason": None, "as_refrozen": False}
-    row |= values
+    row: dict[str, Any] = {"request_id": None, "verdict": None, "verdict_reason": None}
+    row |= {"as_refrozen": False, "left_out": [], **values}
     tx.queue("fence_live_attempt", reason=reason, even_processed=bool(row["verdict"]), **grant)
     tx.queue("grant_attempt", **row, **grant)
 

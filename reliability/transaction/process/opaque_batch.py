@@ -32,12 +32,16 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptBatch:
-    """The batch of one attempt; `predecessor_attempt` is None for txid 1."""
+    """The batch of one attempt; `predecessor_attempt` is None for txid 1.
+
+    :param left_out: the source items of a frozen batch that it does not have
+    """
 
     topology: str
     txid: int
     meta: BatchMeta
     predecessor_attempt: int | None
+    left_out: frozenset[str] = frozenset()
 
     def still_follows(self, tx: DatabaseTransaction) -> bool:
         """Say whether the attempt that it starts from is still current, and lock its row."""
@@ -119,7 +123,13 @@ def batch_without_excluded(
     if items == frozen.items:
         return None
     meta = BatchMeta(items=items, emitted=topology.spout.count(items))
-    return AttemptBatch(topology=topology.name, txid=txid, meta=meta, predecessor_attempt=None)
+    return AttemptBatch(
+        topology=topology.name,
+        txid=txid,
+        meta=meta,
+        predecessor_attempt=None,
+        left_out=left_out,
+    )
 
 
 def freeze_batch(tx: DatabaseTransaction, key: PlannedChange) -> None:
