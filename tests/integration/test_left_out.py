@@ -353,7 +353,7 @@ def test_an_attempt_that_reads_an_excluded_item_is_fenced_and_begins_again_witho
 
 
 def test_what_an_attempt_has_left_out_is_known_whatever_the_clock_said(connection):
-    """C9: a server whose clock was set back asked for a replay, and lost what was included again."""
+    """C9: once a server's clock was set back, what was included again was lost."""
     shop = Shop(connection, kinds=opaque_states)
     shop.deliver(made(1), made(2), made(3))
     exclude(connection, "shop", SECOND, "broken")
