@@ -99,7 +99,8 @@ def _says(topology: str, found: ItemOfTxids) -> str:
     undone = [*found.at_work, *(txid for run in found.to_clear for txid in run.txids)]
     if undone:
         txids = with_noun(format_txids(undone))
-        return f"{found.item}: {txids} of {topology} not committed yet. Attempts end that read it."
+        undone_yet = f"{found.item}: {txids} of {topology} not committed yet."
+        return f"{undone_yet} An attempt that reads it is fenced."
     return f"{found.item}: no txid of {topology} has it."
 
 

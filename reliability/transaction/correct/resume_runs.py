@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reliability.core.errors import SourceNotReady
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
@@ -192,7 +193,9 @@ class _WithoutRun:
                 if resumed.interval is not None:
                     seen.add(resumed.interval)
         for (dag_id, run_id), row in unfinished.items():
-            if interval_of(row) in seen or (dag_id == COMMAND_LINE and _may_be_at_work(row)):
+            # another Airflow, or a command line, may work on it
+            is_at_work = dag_id not in self.dags_here and _may_be_at_work(row)
+            if interval_of(row) in seen or is_at_work:
                 continue
             yield self.to_make_again((dag_id, run_id), row, ())
 
@@ -267,9 +270,10 @@ class _WithoutRun:
 
 
 def _may_be_at_work(row: Row) -> bool:
-    """Say whether a run outside Airflow may still be emitting; it tries again every few seconds."""
+    """Say whether a run that Airflow does not list may still emit; one that waits asks often."""
     lease = timedelta(seconds=DEFAULT_LEASES.request)
-    return row["status"] == "EMITTING" and bool(row["now"] - row["began_at"] < lease)
+    emits = row["status"] == "EMITTING" or row["reason_code"] == SourceNotReady.code
+    return emits and bool(row["now"] - row["began_at"] < lease)
 
 
 def _to_resume(
