@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,7 +84,7 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (attempt_table, "MAX_TABLES", 3),
     (compaction, "KEPT_TABLES", 1),
 )
-SWEEPS_SECONDS = 20
+MAX_SWEEPS = 2 + 15  # a clock may have been set back in each step
 MAX_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
 ENOUGH = 12  # acts of a task that works alone
 _create = attempt_table._create
@@ -176,14 +175,14 @@ class World(Unattended):
             return
         if self.invariants.has_refused:
             self.refuse(None)
-        until = time.monotonic() + SWEEPS_SECONDS
-        for clean in (False, True):  # the first one may still commit a replay
+        for _ in range(
+            MAX_SWEEPS
+        ):  # one may commit a replay; what that replaces is left to the next
             self.hours_pass(Silent.NOBODY)
-            self._try(partial(self.sweep, clean=clean), None, None)
-        while (left := self._unswept()) and time.monotonic() < until:
-            time.sleep(0.2)  # a table that autovacuum looks at is dropped later
             self._try(partial(self.sweep, clean=True), None, None)
-        assert not left, left
+            if not (left := self._unswept()):
+                return
+        raise AssertionError(left)
 
     def _unswept(self) -> str:
         """Say what a sweep has left, if anything."""
