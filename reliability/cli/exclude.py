@@ -70,6 +70,7 @@ def exclude(
         "is_dry_run": dry_run,
         "replayed": done,
         "at_work": format_txids(found.at_work),
+        "held": format_txids(found.held),
         "to_clear": found.to_clear,
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
@@ -101,7 +102,8 @@ def _says(topology: str, found: ItemOfTxids) -> str:
         txids = with_noun(format_txids(undone))
         undone_yet = f"{found.item}: {txids} of {topology} not committed yet."
         return f"{undone_yet} An attempt that reads it is fenced."
-    return f"{found.item}: no txid of {topology} has it."
+    which = "no txid" if found.is_nobodys else "only a parked or skipped txid"
+    return f"{found.item}: {which} of {topology} has it."
 
 
 def _excluded(
@@ -114,14 +116,16 @@ def _excluded(
         return
     back = f"`reliability include {topology} {shlex.quote(item)} --reason '…'`"
     yield f"{item} is excluded from {topology}: {back} takes it in again"
-    yield from _runs_to_clear(found)
+    yield from _runs_to_clear(topology, found)
     if found.is_nobodys:
         yield f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
 
 
-def _runs_to_clear(found: ItemOfTxids) -> Iterator[str]:
+def _runs_to_clear(topology: str, found: ItemOfTxids) -> Iterator[str]:
     if found.at_work:
         yield f"Their runs begin {with_noun(format_txids(found.at_work))} again."
+    if found.held:
+        yield f"Release {with_noun(format_txids(found.held))} first: reliability release {topology}"
     if found.to_clear:
         yield "Clear the runs whose txids have not committed yet, in order:"
         yield from commands_to_clear(found.to_clear)
@@ -135,7 +139,7 @@ def include(
     with ledger(topology) as connection:
         item = _find(connection, topology, file)
         found = include_item(connection, topology, item, reason, person())
-    own = {name: format_txids(getattr(found, name)) for name in ("to_replay", "at_work")}
+    own = {name: format_txids(getattr(found, name)) for name in ("to_replay", "at_work", "held")}
     document = {"topology": topology, **plain(found), **own}
     answer(document, map(Line, _included(topology, found)), as_json=as_json)
 
@@ -144,6 +148,6 @@ def _included(topology: str, found: ItemOfTxids) -> Iterator[str]:
     yield f"{found.item} is no longer excluded from {topology}."
     if found.to_replay:
         yield f"Next: reliability replay {topology} {format_txids(found.to_replay)}"
-    yield from _runs_to_clear(found)
+    yield from _runs_to_clear(topology, found)
     if found.is_nobodys:
         yield "No txid has it; the next run of its interval emits it."

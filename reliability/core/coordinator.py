@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 
 from reliability.core.errors import (
+    AttemptFenced,
     AuditFailed,
     BlockedTooLong,
     FileRefused,
@@ -203,7 +204,8 @@ class Blocked:
         """Return the remedy of the error that ended the last attempt, and how the run goes on."""
         if self.is_held:
             return TxidHeld.remedy
-        if self.is_released:
+        # of an attempt that was fenced, nothing has taken the place
+        if self.is_released or self.reason_code == AttemptFenced.code:
             return Remedy(_RESUME)
         cause = error_types().get(self.reason_code)
         if cause is None or not cause.remedy.text:
@@ -348,7 +350,9 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         return Fail(RequestGivenUp(what, txid=snapshot.txid))
     if request.status is not RequestStatus.OPEN:
         what = f"request {request.number} was closed: {printable(request.reason)}"
-        return Fail(RequestClosed(what, txid=snapshot.txid))
+        is_parked = request.status is RequestStatus.PARKED
+        remedy = Remedy("process it by {replay}, or clear this task.") if is_parked else None
+        return Fail(RequestClosed(what, txid=snapshot.txid, remedy=remedy))
     live = snapshot.live
     if live is None:
         return _begin_in_turn(snapshot, request)

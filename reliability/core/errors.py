@@ -404,7 +404,7 @@ class TooManyBatches(
 class TxidBlocked(
     Transient,
     remedy="find the cause with {show} and fix it; then {resume_runs} shows what to clear, and "
-    "clears it with --yes. To go on without the txid: {park}.",
+    "clears it with --yes. To go on without the txid for now: {park}; for good: {skip}.",
 ):
     """The run has given up an older txid of its own, and txids commit in order."""
 

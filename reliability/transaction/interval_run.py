@@ -49,8 +49,8 @@ class RunResult:
 class IntervalRun(OwnRun[RunResult]):
     """A run of its own for an interval, or for what an untimed spout has.
 
-    As with a run of Airflow, what has committed of the interval is replayed. It also does what an
-    earlier run of this kind has left undone: nobody else would.
+    As with a run of Airflow, what has committed of the interval is replayed. It also does what
+    other runs have left undone: it would wait for that, and nobody else might do it.
 
     :param run_step: called by several threads
     :param by: who wants it; a part of the run's id
@@ -111,12 +111,15 @@ class IntervalRun(OwnRun[RunResult]):
             time.sleep(SOURCE_POLL_SECONDS)
 
     def _request_undone(self, emitted: Sequence[int]) -> list[int]:
-        """Request what earlier runs of this kind have emitted, and nobody works on."""
+        """Request what other runs have emitted, and nobody works on: it would be waited for."""
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             runs = undone_of_dag(tx, self._topology, COMMAND_LINE)
-            undone = sorted({txid for run in runs for txid in run["undone"]} - {*emitted})
-            rows = tx.all("emitted_txids", topology=self._topology, txids=undone)
+            left = {row["txid"] for row in tx.all("left_txids", topology=self._topology)}
+            undone = left | {txid for run in runs for txid in run["undone"]}
+            rows = tx.all(
+                "emitted_txids", topology=self._topology, txids=sorted(undone - {*emitted})
+            )
             txids = [row["txid"] for row in rows if not row["has_committed"]]
             for txid in txids:
                 contact_in(tx, self._topology, txid, self._who, may_open_first=True)

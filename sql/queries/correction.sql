@@ -85,12 +85,15 @@ SELECT EXISTS (SELECT FROM reliability.source_item
                 WHERE topology = %(topology)s AND starts_with(item, %(beginning)s)) AS reads_table;
 
 -- txids_of_item --
--- The txids that read an item or a part of it, with the runs that emitted them, and whether any run
--- still wants each.
+-- The txids that read an item or a part of it, with the runs that emitted them, and whether any run still
+-- wants each. One that is skipped, or whose empty attempt counts or waits for its turn, `is_empty`.
 SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end, t.interval_zone,
        t.committed_attempt IS NOT NULL AS has_committed,
+       t.held_reason IS NOT NULL AS is_held,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
-                  AND k.ended_at IS NULL) AS is_skipped,
+                  AND k.ended_at IS NULL)
+       OR EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
+                     AND a.verdict IS NOT NULL AND a.status IN ('PROCESSED', 'COMMITTED')) AS is_empty,
        EXISTS (SELECT FROM reliability.request r WHERE r.topology = t.topology AND r.txid = t.txid
                   AND r.status = 'OPEN') AS is_requested,
        EXISTS (SELECT FROM reliability.excluded_item x WHERE x.topology = s.topology

@@ -1210,7 +1210,7 @@ MARCH = "interval_start = '2026-03-01', interval_end = '2026-04-01'"
         (
             "scheduled__2026-04-01",
             "",
-            "reliability park shop 4 --reason '…'; then: reliability replay shop 4",
+            "reliability run shop",
         ),
         (
             "scheduled__2026-04-01",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.exclude import exclude, find_item, include
 from reliability.transaction.correct.park import park, skip, skip_again, unskip
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.compaction import compact
@@ -364,6 +367,97 @@ def test_what_an_attempt_has_left_out_is_known_whatever_the_clock_said(connectio
     assert connection.all("items_to_replay", topology="shop") == []
     with pytest.raises(ExclusionNotPossible, match="stays excluded: txid 2"):
         include(connection, "shop", SECOND, "it was right")
+
+
+def total(kind):
+    return lambda _: [kind("total", values={"n": Count()})]
+
+
+@pytest.mark.parametrize("verb", ["exclude", "include", "unskip"])
+def test_what_commits_while_a_correction_waits_for_the_lock_is_seen(connection, monkeypatch, verb):
+    """C8, C9: it was checked before, and no replay could mend what was recorded then."""
+    shop = Shop(connection, kinds=total(TransactionalState))
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    if verb == "include":
+        exclude(connection, "shop", SECOND, "broken")
+    shop.process(2)
+    of = Replayable.of
+
+    def commit_meanwhile(ledger, topology):
+        found = of(ledger, topology)
+        if verb == "unskip":
+            skip(LedgerConnection(connection.dsn), "shop", 2, "not wanted")
+        shop.runner.commit(0)
+        return found
+
+    monkeypatch.setattr(Replayable, "of", commit_meanwhile)
+    does: dict[str, Any] = {
+        "exclude": partial(exclude, connection, "shop", SECOND),
+        "include": partial(include, connection, "shop", SECOND),
+        "unskip": partial(unskip, connection, "shop", 2),
+    }
+    with pytest.raises((ExclusionNotPossible, UnskipNotPossible), match="keeps no history"):
+        does[verb](reason="it is needed")
+    assert connection.all("items_to_replay", topology="shop") == []
+
+
+def test_no_correction_waits_for_a_replay_that_the_next_commit_makes_impossible(connection):
+    """C8, C9, H5: an OpaqueState replaces the last txid only; the item was lost, and no way out."""
+    shop = Shop(connection, kinds=total(OpaqueState))
+    shop.deliver(made(1), made(2), made(3), made(4))
+    shop.transact(1)
+    with pytest.raises(ExclusionNotPossible, match="has counted"):
+        exclude(connection, "shop", "memory:0:0", "broken")
+    exclude(connection, "shop", SECOND, "broken")
+    shop.transact(2)
+    with pytest.raises(ExclusionNotPossible, match="has left it out"):
+        include(connection, "shop", SECOND, "it was right")
+    skip(connection, "shop", 3, "not wanted")
+    with pytest.raises(UnskipNotPossible):
+        unskip(connection, "shop", 3, "needed")
+    with pytest.raises(ParkNotPossible, match="nothing could process it later"):
+        park(connection, "shop", 3, "later")
+    with pytest.raises(ParkNotPossible, match="already committed"):
+        park(connection, "shop", 1, "later")
+    with pytest.raises(TxidNotSkipped):  # it was to be delivered under another name
+        unskip(connection, "shop", 1, "needed")
+
+
+def test_a_parked_txid_has_counted_no_item(connection):
+    """C7, C9: an exclusion replayed it, and so took it in."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    shop.runner.contact(2, shop.who(2))
+    park(connection, "shop", 2, "it comes on Monday")
+    for verb in (exclude, include):
+        concerned = verb(connection, "shop", SECOND, "its prices")
+        assert (concerned.to_replay, concerned.at_work, concerned.to_clear) == ((), (), ())
+        assert not concerned.is_nobodys
+
+
+def test_to_park_again_ends_a_replay(connection):
+    """C7: it committed the rows after the verb had said that nothing counts."""
+    shop = Shop(connection)
+    shop.deliver(made(1))
+    shop.runner.contact(1, shop.who(1))
+    park(connection, "shop", 1, "broken")
+    shop.clear(1)
+    shop.process(1)
+    assert park(connection, "shop", 1, "it is broken still") == []
+    assert shop.runner.commit(0) == []
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
+    assert latest(shop, 1)[0][1] == "PARKED"
+
+
+def test_what_an_opaque_attempt_reads_begins_again_without_an_excluded_item(connection):
+    """C9: the verb said that no txid has the item."""
+    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
+    shop.deliver(made(1))
+    shop.process(1)
+    concerned = exclude(connection, "shop", "memory:0:0", "broken")
+    assert (concerned.at_work, concerned.is_nobodys) == ((1,), False)
 
 
 def test_what_is_beyond_the_history_is_not_excluded(connection):

@@ -26,7 +26,7 @@ from reliability.transaction.own_run import RunFailed
 from spark_apps import global_count
 from tests.integration.test_cli import fake_airflow
 from tests.support.command_line import read, say
-from tests.support.fix_pipeline import TWENTY, january, month, write_parquet
+from tests.support.fix_pipeline import TWENTY, january, month, pipeline_of, write_parquet
 from tests.support.fix_pipeline import shop as shop_of_files
 from tests.support.fix_postgres import rows
 from tests.support.python_driver import process_in_python
@@ -104,6 +104,15 @@ def test_what_a_failed_run_leaves_the_next_one_takes_up(run, connection, broken)
     broken.clear()
     done = run(month(1997, 2))
     assert [str(one.attempt)[0] for one in done] == ["1", "2", "3"]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
+
+
+def test_what_a_run_of_airflow_has_left_is_taken_up_too(run, topology, connection):
+    """E2: it was waited for; and if that run was deleted, nothing else could do it."""
+    scheduled = pipeline_of(topology, connection)
+    for txid in scheduled.emit(january()):
+        scheduled.runner.close(txid, scheduled.run, "it ended without it")
+    assert [one.txid for one in run(month(1997, 2))] == [1, 2, 3]
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
 
 

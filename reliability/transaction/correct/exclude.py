@@ -6,7 +6,7 @@ Each attempt gets its batch without the excluded items when it is granted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
@@ -14,27 +14,28 @@ from reliability.core.names import TABLE_SOURCE
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_at_rest, holding
-from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
+from reliability.transaction.correct.park import NOT_RECORDED
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOfTxids:
-    """A source item, and the txids that read it or a part of it; skipped ones do not count.
+    """A source item, and the txids that read it or a part of it; parked and skipped ones do not.
 
     :param to_replay: have committed: a replay takes the item out, or in again
     :param at_work: a run works on these, and begins them again
+    :param held: were rolled back, and have to be released before
     :param to_clear: the runs that process the others when they are cleared
+    :param is_nobodys: no txid has it, be it a parked or a skipped one
     """
 
     item: str
     to_replay: tuple[int, ...]
     at_work: tuple[int, ...]
+    held: tuple[int, ...]
     to_clear: tuple[RunToClear, ...]
-
-    @property
-    def is_nobodys(self) -> bool:
-        return not (self.to_replay or self.at_work or self.to_clear)
+    is_nobodys: bool
 
 
 def find_item(connection: LedgerConnection, topology: str, name: str, identity: str) -> str:
@@ -71,9 +72,9 @@ def check_exclusion(connection: LedgerConnection, topology: str, item: str) -> I
     :raises ExclusionNotPossible: it is excluded already, or a state could not replay one of its
         txids
     """
-    _check_replayable(connection, topology, item)
+    replayable = Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, _):
-        return _check(tx, topology, item)
+        return _check(tx, replayable, item)
 
 
 def exclude(
@@ -86,13 +87,13 @@ def exclude(
     :raises: as check_exclusion
     :raises LedgerBusy: a change of the states is in progress
     """
-    _check_replayable(connection, topology, item)
+    replayable = Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
         check_at_rest(locked, topology)
-        concerned = _check(tx, topology, item)
+        concerned = _check(tx, replayable, item)
         tx.one("begin_exclusion", topology=topology, item=item, reason=reason, excluded_by=by)
-        why, reading = f"excluded: {reason}", _reading(tx, topology, item)
-        tx.run("fence_what_was_read", topology=topology, txids=reading, reason=why)
+        why = f"excluded: {reason}"
+        tx.run("fence_what_was_read", topology=topology, txids=[*concerned.at_work], reason=why)
         return concerned
 
 
@@ -106,15 +107,7 @@ def include(
     :raises ExclusionNotPossible: it is not excluded; or a committed txid that has left it out can
         no longer be replayed, so nothing would ever count it
     """
-    for row in connection.all("txids_of_item", topology=topology, item=item):
-        if not row["is_left_out"] or row["is_skipped"]:
-            continue
-        if why := refusal_of_replay(connection, topology, row["txid"]):
-            raise ExclusionNotPossible(
-                f"{item} stays excluded: txid {row['txid']} of {topology} has left it out, and "
-                f"cannot be replayed: {why}",
-                remedy="deliver it under another name; it gets a txid of its own.",
-            )
+    replayable = Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
         check_at_rest(locked, topology)
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
@@ -123,25 +116,22 @@ def include(
                 f"{item} is not excluded from {topology}",
                 remedy="`reliability status` lists what is excluded.",
             )
+        concerned = _item_of_txids(tx, topology, item, is_left_out=True)
+        for txid in concerned.to_replay:
+            if why := replayable.refusal(tx, txid):
+                raise ExclusionNotPossible(
+                    f"{item} stays excluded: txid {txid} of {topology} has left it out, and "
+                    f"cannot be replayed: {why}",
+                    remedy="deliver it under another name; it gets a txid of its own.",
+                )
         txids = [row["txid"] for row in tx.all("txids_of_item", topology=topology, item=item)]
         why = f"included: {reason}"
         tx.run("fence_what_was_read", topology=topology, txids=txids, reason=why)
-        return _item_of_txids(tx, topology, item)
+        return concerned
 
 
-def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:
-    for row in connection.all("txids_of_item", topology=topology, item=item):
-        if not row["has_committed"] or row["is_skipped"]:
-            continue
-        if why := refusal_of_replay(connection, topology, row["txid"]):
-            raise ExclusionNotPossible(
-                f"txid {row['txid']} of {topology} has counted {item}, and cannot be replayed: "
-                f"{why}",
-                remedy="deliver the difference as a new file.",
-            )
-
-
-def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
+def _check(tx: DatabaseTransaction, replayable: Replayable, item: str) -> ItemOfTxids:
+    topology = replayable.topology
     if tx.all("excluded_among", topology=topology, items=[item]):
         raise ExclusionNotPossible(
             f"{item} is excluded from {topology} already",
@@ -149,26 +139,44 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
             "replayed for it, as after an exclusion that was interrupted: `reliability replay "
             f"{topology} TXIDS`.",
         )
-    return _item_of_txids(tx, topology, item)
+    concerned = _item_of_txids(tx, topology, item, is_left_out=False)
+    for txid in concerned.to_replay:
+        if why := replayable.refusal(tx, txid):
+            raise ExclusionNotPossible(
+                f"txid {txid} of {topology} has counted {item}, and cannot be replayed: {why}",
+                remedy="deliver the difference as a new file.",
+            )
+    reading = _reading(tx, topology, item)
+    at_work = tuple(sorted({*concerned.at_work, *reading}))
+    return replace(concerned, at_work=at_work, is_nobodys=concerned.is_nobodys and not at_work)
 
 
-def _reading(tx: DatabaseTransaction, topology: str, item: str) -> list[int]:
-    """Return the txids of the live attempts that read an item."""
+def _reading(tx: DatabaseTransaction, topology: str, item: str) -> set[int]:
+    """Return the txids of the live attempts that read an item, also of an opaque batch."""
     batches = {
         row["txid"]: BatchMeta.from_json(row["batch_meta"], Fold())
         for row in tx.all("live_batches", topology=topology)
     }
-    return [txid for txid, batch in batches.items() if item in {one.source for one in batch.items}]
+    return {txid for txid, batch in batches.items() if item in {one.source for one in batch.items}}
 
 
-def _item_of_txids(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
+def _item_of_txids(
+    tx: DatabaseTransaction, topology: str, item: str, *, is_left_out: bool
+) -> ItemOfTxids:
+    """Return what a change concerns.
+
+    :param is_left_out: of the committed txids, those that have left the item out, or the others
+    """
     rows = tx.all("txids_of_item", topology=topology, item=item)
-    counted = [row for row in rows if not row["is_skipped"]]
-    uncommitted = [row for row in counted if not row["has_committed"]]
+    read = [row for row in rows if not row["is_empty"]]
+    committed = [row for row in read if row["has_committed"] and row["is_left_out"] is is_left_out]
+    uncommitted = [row for row in read if not row["has_committed"]]
     undone = [row for row in uncommitted if not row["is_requested"]]
     return ItemOfTxids(
         item=item,
-        to_replay=tuple(row["txid"] for row in counted if row["has_committed"]),
+        to_replay=tuple(row["txid"] for row in committed),
         at_work=tuple(row["txid"] for row in uncommitted if row["is_requested"]),
+        held=tuple(row["txid"] for row in undone if row["is_held"]),
         to_clear=tuple(runs_to_clear(tx, topology, undone)),
+        is_nobodys=not rows,
     )

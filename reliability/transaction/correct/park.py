@@ -27,19 +27,17 @@ from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.remedy import Remedy
 from reliability.core.skip import Skipped
 from reliability.core.spout import SpoutKind
-from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_at_rest, holding, lock_topology
 from reliability.ledger.read_rows import skipped_of
-from reliability.states.headers import compacted_through
 from reliability.transaction.commit.apply import Committed, plan_nothing
 from reliability.transaction.commit.committer import committer, drain
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.process.attempt_messages import raise_if_fenced
 from reliability.transaction.process.begin import grant_attempt, new_grant, open_sinks
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declared_tables
 from reliability.transaction.topology.participants import mirror_grant
 
 STEP = "none"  # no step feeds the sinks of an empty attempt
@@ -64,18 +62,23 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
         known where the batch starts
     :raises ReliabilityError: its commit as empty was refused
     """
-    key = TxidKey(topology, txid)
-    if why := refusal_of_replay(connection, topology, txid, is_parked=True):
-        raise ParkNotPossible(
-            f"nothing could process it later: {why}",
-            topology=topology,
-            txid=txid,
-            remedy=Remedy("let later txids commit without it for good: {skip}."),
-        )
+    key, replayable = TxidKey(topology, txid), Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
-        if tx.first("has_committed_empty", **key) is not None:
+        is_empty = tx.first("has_committed_empty", **key) is not None
+        is_parkable = is_empty or locked["curr_txid"] <= txid < locked["next_txid"]
+        if is_parkable and (why := replayable.refusal(tx, txid)):
+            raise ParkNotPossible(
+                f"nothing could process it later: {why}",
+                topology=topology,
+                txid=txid,
+                remedy=Remedy("let later txids commit without it for good: {skip}."),
+            )
+        if is_empty:
             check_at_rest(locked, topology)
-            tx.first("end_skip", reason=f"parked: {reason}", ended_by=NOT_RECORDED, **key)
+            why = f"parked: {reason}"
+            tx.run("fence_live_attempts", attempt_id=None, reason=why, **key)
+            tx.run("park_requests", reason=why, **key)
+            tx.first("end_skip", reason=why, ended_by=NOT_RECORDED, **key)
             return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
 
@@ -158,39 +161,19 @@ def unskip(
     :raises UnskipNotPossible: it has committed as empty, and a state could not replay it
     :raises LedgerBusy: a change of the states is in progress
     """
-    key = TxidKey(topology, txid)
-    refusal = refusal_of_replay(connection, topology, txid)
+    key, replayable = TxidKey(topology, txid), Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
         curr_txid = locked["curr_txid"]
         check_at_rest(locked, topology)
-        if refusal is not None:
-            raise UnskipNotPossible(f"it stays skipped: {refusal}", topology=topology, txid=txid)
+        is_skipped = tx.first("skips_of_txids", topology=topology, txids=[txid]) is not None
+        if is_skipped and txid < curr_txid and (why := replayable.refusal(tx, txid)):
+            raise UnskipNotPossible(f"it stays skipped: {why}", topology=topology, txid=txid)
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
             raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
         if txid >= curr_txid:  # its empty attempt must not commit
             tx.run("fence_live_attempts", attempt_id=None, reason=f"unskipped: {reason}", **key)
         [run] = runs_to_clear(tx, topology, tx.all("transaction_details", **key))
     return Unskipped(txid=txid, has_committed=txid < curr_txid, run=run)
-
-
-def refusal_of_replay(
-    connection: LedgerConnection, topology: str, txid: int, *, is_parked: bool = False
-) -> str | None:
-    """Return why a state cannot replay a committed txid; None if it can, or is uncommitted.
-
-    :param is_parked: an uncommitted one is to commit as empty, and a later txid behind it
-    """
-    with TopologyDatabases.of(connection, topology) as databases:
-        for database in databases.all:
-            with database.transaction() as tx:
-                states = [tables.state for tables in declared_tables(tx, topology)]
-                curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
-                if is_parked and txid >= curr_txid:
-                    curr_txid = txid + 2
-                through = compacted_through(tx, topology)
-            if (refusal := replay_refusal(states, txid, curr_txid, through)) is not None:
-                return refusal
-    return None
 
 
 def _commit_empty(

@@ -13,7 +13,7 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_at_rest, holding
-from reliability.transaction.correct.park import refusal_of_replay
+from reliability.transaction.correct.replayable import refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
 #: of an exported row

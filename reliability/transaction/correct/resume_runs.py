@@ -249,8 +249,7 @@ class _WithoutRun:
                 return trigger
             if not run_id.startswith(RESERVED):
                 return f"{trigger} --run-id {shlex.quote(run_id)}"
-            named = f"{self.topology} {format_txids(txids)}"
-            return f"reliability park {named} --reason '…'; then: reliability replay {named}"
+            return f"reliability run {self.topology}"
         if self._runs_name_their_intervals():
             conf: dict[str, Any] = {"interval": str(interval)}
             with self.connection.transaction(reads_only=True) as tx:

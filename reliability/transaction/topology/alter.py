@@ -157,13 +157,15 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     """
     planned = plan_alteration(connection, topology)
     _check_possible(planned)
-    if planned.is_free or not planned.states:
+    if not planned.states and not planned.is_free:
         return planned
     if waiting := empty_that_waits(connection, topology.name):
         raise AlterNotPossible(
             f"{topology.name}: {waiting} still has to commit as empty, for the states as they are",
             remedy="let the txids before it commit, and alter again.",
         )
+    if planned.is_free:
+        return planned
     with TopologyDatabases.of_known(connection, topology.name) as databases:
         elsewhere = _elsewhere(databases, topology)
         fenced = 0

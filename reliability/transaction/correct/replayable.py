@@ -1,0 +1,44 @@
+"""Whether a replay that comes later can still process a txid: others may commit before it (H5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reliability.core.state import State, replay_refusal
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.states.headers import compacted_through
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.declare import declared_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Replayable:
+    """What decides it: the states of a topology, in every database."""
+
+    topology: str
+    states: tuple[State, ...]
+
+    @classmethod
+    def of(cls, connection: LedgerConnection, topology: str) -> Replayable:
+        states: list[State] = []
+        with TopologyDatabases.of(connection, topology) as databases:
+            for database in databases.all:
+                states += [tables.state for tables in declared_tables(database, topology)]
+        return cls(topology, tuple(states))
+
+    def refusal(self, ledger: LedgerConnection | DatabaseTransaction, txid: int) -> str | None:
+        """Return why a later replay could not process a txid once that has committed, or None.
+
+        :param ledger: the coordinator's; decide under its lock what has to hold when it is recorded
+        """
+        curr_txid = ledger.one("topology_position", topology=self.topology)["curr_txid"]
+        # as if the next txid had committed: an OpaqueState can replace only the last one
+        behind = max(curr_txid, txid + 2)
+        return replay_refusal(self.states, txid, behind, compacted_through(ledger, self.topology))
+
+
+def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) -> str | None:
+    """Return why a later replay could not process a committed txid; None of an uncommitted one."""
+    if txid >= connection.one("topology_position", topology=topology)["curr_txid"]:
+        return None
+    return Replayable.of(connection, topology).refusal(connection, txid)
