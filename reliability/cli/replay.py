@@ -132,17 +132,19 @@ class Replays:
             try:
                 return run.run(asked)
             except RunFailed as failed:
-                self._tell(failed, len(request.txids))
+                self._tell(failed, request)
                 first = failed.first
         raise first
 
-    def _tell(self, failed: RunFailed, wanted: int) -> None:
+    def _tell(self, failed: RunFailed, request: ReplayRequest) -> None:
         tell_logs(failed)
-        if failed.left:
-            warn(
-                f"{self._selected.named(failed.left)} not replayed, {wanted - len(failed.left)} "
-                "replayed before; a PROCESSED one still commits in its turn"
-            )
+        if not failed.left:
+            return
+        done = len(request.txids) - len(failed.left)
+        after = f"{done} replayed before; a PROCESSED one still commits in its turn"
+        if request.is_dry_run:
+            after = f"{done} tried before; a dry run commits nothing"
+        warn(f"{self._selected.named(failed.left)} not replayed, {after}")
 
 
 def tell_logs(failed: RunFailed) -> None:

@@ -209,6 +209,12 @@ def do_run(
     return txids
 
 
+_HINT = (
+    "Does the process function return the same rows for the same batch, or does it use a random "
+    "number, a clock, or an order that it does not define?"
+)
+
+
 def assert_equal(expected: Tables, found: Tables, when: str) -> None:
     """Raise AssertionError if a table has other rows, with one of them."""
     for state, rows in expected.items():
@@ -216,7 +222,7 @@ def assert_equal(expected: Tables, found: Tables, when: str) -> None:
         told = [f"lacks {row}" for row in [*missing][:1]] + [f"has {row}" for row in [*surplus][:1]]
         assert not told, (
             f"{when}, state {state} {' and '.join(told)}"
-            f" ({missing.total()} rows are missing, {surplus.total()} are surplus)"
+            f" ({missing.total()} rows are missing, {surplus.total()} are surplus). {_HINT}"
         )
 
 

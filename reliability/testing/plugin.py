@@ -5,6 +5,7 @@ It is found by its entry point, and imports nothing until a test asks for the fi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +47,17 @@ def reliability_spark() -> Iterator[SparkSession]:
     from reliability.spark.session import pin_zone, session_builder
 
     pin_zone()
-    session = (
-        session_builder("reliability tests")
-        .master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
+        session = (
+            session_builder("reliability tests")
+            .master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
 
 
 @pytest.fixture

@@ -391,6 +391,7 @@ def test_a_dry_run_that_fails_leaves_no_file(shop, tmp_path, monkeypatch):
     file.write_text("of yesterday")
     said = say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=1)
     assert "[ATTEMPT_INCOMPLETE]" in said.stderr
+    assert "txid 2 not replayed, 0 tried before; a dry run commits nothing" in said.stderr
     assert file.read_text() == "of yesterday"
     assert list(tmp_path.iterdir()) == [file]
 

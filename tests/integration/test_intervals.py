@@ -348,7 +348,7 @@ def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(e
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [
-        (None, "no run has recorded the DAG's schedule yet"),
+        (None, "no run of a DAG has recorded its schedule; a `reliability run` has none"),
         (Schedule(not_evaluated="its schedule is an AssetTriggeredTimetable"), "AssetTriggered"),
         (Schedule(cron="0 0 32 * *", time_zone="UTC"), "0 0 32"),
         (Schedule(cron="@daily", time_zone="Mars/North"), "Mars/North"),

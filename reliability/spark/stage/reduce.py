@@ -38,8 +38,8 @@ def accounted_frames(frames: Mapping[str, Any], states: Sequence[State]) -> dict
     if not isinstance(frames, Mapping) or frames.keys() != wanted:
         returned = sorted(frames) if isinstance(frames, Mapping) else type(frames).__name__
         raise SchemaMismatch(
-            f"the process function returned {returned}, but the states are {sorted(wanted)}",
-            remedy="return a dict that maps the name of every state to its frame.",
+            f"the process function returned {returned}, but the states are {sorted(wanted)}: "
+            "return a dict that maps the name of every state to its frame"
         )
     return {
         state.name: with_accounting(f"the frame for state {state.name}", frames[state.name])

@@ -144,7 +144,9 @@ def _check_changed(
         if name not in was:
             raise CorrectionRefused(
                 f"line {number}: {name!r} does not have the source's value",
-                remedy="edit the columns that the process function has computed it from.",
+                remedy="edit other columns: this one is the spout's."
+                if name.startswith("_")
+                else "edit the columns that the process function has computed it from.",
             )
         if not _has_shape_of(values[name], shown[name]):
             raise CorrectionRefused(

@@ -203,7 +203,8 @@ def _missing(
     gaps = answers["gaps_between_emissions"]
     if not answers["schedule"]:
         is_untimed = len(gaps) <= 1  # no emission has an interval
-        return [], None if is_untimed else "no run has recorded the DAG's schedule yet", False
+        unknown = "no run of a DAG has recorded its schedule; a `reliability run` has none"
+        return [], None if is_untimed else unknown, False
     [row] = answers["schedule"]
     dag_id, now = row["dag_id"], gaps[0]["now"]
     schedule = made_of(Schedule, row)
