@@ -288,11 +288,13 @@ def unskip(
 
 
 def _unskipped(txid: Selected, done: Unskipped) -> Iterator[str]:
-    yield f"{txid} of {txid.topology} is no longer skipped. Clear its run to process it:"
+    topology = txid.topology
+    first = f"Run `reliability release {topology}`, and clear" if done.is_held else "Clear"
+    yield f"{txid} of {topology} is no longer skipped. {first} its run to process it:"
     yield from commands_to_clear([done.run])
     if done.has_committed:
         yield "or replay it from here:"
-        yield f"  reliability replay {txid.topology} {done.txid}"
+        yield f"  reliability replay {topology} {done.txid}"
 
 
 def _commit_empty(
@@ -321,12 +323,13 @@ def _commit_empty(
             for committed in commit_empty(connection, topology, txid, reason)
         }
         others = with_intervals(connection, topology, sorted(numbers.keys() - {*selected.txids}))
+        curr_txid = connection.one("topology_position", topology=topology)["curr_txid"]
     for txid in selected.txids:
-        when = (
-            f"It has committed as empty, as c={numbers[txid]}"
-            if txid in numbers
-            else "It commits as empty when its turn comes"
-        )
+        when = "It commits as empty when its turn comes"
+        if txid < curr_txid:
+            when = "It has committed as empty"
+        if txid in numbers:
+            when += f", as c={numbers[txid]}"
         what = selected.named([txid])
         say(f"{what} of {topology} is {done}: nothing of its batch counts. {when}.")
         say(follows.format(topology=topology, txid=txid))

@@ -748,6 +748,11 @@ def error_types() -> dict[str, type[ReliabilityError]]:
 
 
 def error_from_ledger(code: str | None, what: str) -> ReliabilityError:
-    """Rebuild an error from the code and the text that the ledger stores."""
-    error_type = error_types().get(code or "", AttemptIncomplete)
+    """Rebuild an error from the code and the text that the ledger stores.
+
+    >>> error_from_ledger("ROLLED_BACK", "txids after 1 were rolled back").code
+    'TXID_HELD'
+    """
+    types = error_types() | {"ROLLED_BACK": TxidHeld}  # an attempt that a rollback has ended
+    error_type = types.get(code or "", AttemptIncomplete)
     return error_type(what)

@@ -144,11 +144,13 @@ class Unskipped:
     """A txid that is no longer skipped.
 
     :param has_committed: it has committed as empty, so that a replay has to process it
+    :param is_held: it was rolled back, and has to be released before
     :param run: the run that requests it when it is cleared
     """
 
     txid: int
     has_committed: bool
+    is_held: bool
     run: RunToClear
 
 
@@ -172,8 +174,14 @@ def unskip(
             raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
         if txid >= curr_txid:  # its empty attempt must not commit
             tx.run("fence_live_attempts", attempt_id=None, reason=f"unskipped: {reason}", **key)
-        [run] = runs_to_clear(tx, topology, tx.all("transaction_details", **key))
-    return Unskipped(txid=txid, has_committed=txid < curr_txid, run=run)
+        row = tx.one("transaction_details", **key)
+        [run] = runs_to_clear(tx, topology, [row])
+    return Unskipped(
+        txid=txid,
+        has_committed=txid < curr_txid,
+        is_held=row["held_reason"] is not None,
+        run=run,
+    )
 
 
 def _commit_empty(
