@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,12 +32,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def reliability_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+def reliability_server() -> Iterator[TestServer]:
     """Lend the Postgres of the test run."""
     from reliability.testing.server import test_server
 
+    # Not in pytest's folder: each run of pytest closes that to others, such as root's Postgres.
+    folder = TemporaryDirectory(prefix="reliability-", ignore_cleanup_errors=True)
     try:
-        with test_server(tmp_path_factory.mktemp("postgres")) as server:
+        with folder as path, test_server(Path(path)) as server:
             yield server
     except LookupError as error:
         pytest.fail(str(error), pytrace=False)
