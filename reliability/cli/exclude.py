@@ -44,8 +44,8 @@ def exclude(
     """Leave one file out of its txid, and out of everything later, until `reliability include`.
 
     If its txid has committed, a replay without the file takes it out of the tables; --dry-run shows
-    what that would change. If the txid has not committed, the runs to clear are printed. Without
-    --yes, it asks before Spark runs.
+    what that would change. If it has not committed, its attempt is fenced, and the command says
+    what begins another. Without --yes, it asks before Spark runs.
     """
     with ledger(topology) as connection:
         item = _find(connection, topology, file)
@@ -100,8 +100,7 @@ def _says(topology: str, found: ItemOfTxids) -> str:
     undone = [*found.at_work, *(txid for run in found.to_clear for txid in run.txids)]
     if undone:
         txids = with_noun(format_txids(undone))
-        undone_yet = f"{found.item}: {txids} of {topology} not committed yet."
-        return f"{undone_yet} An attempt that reads it is fenced."
+        return f"{found.item}: {txids} of {topology} not committed yet"
     which = "no txid" if found.is_nobodys else "only a parked or skipped txid"
     return f"{found.item}: {which} of {topology} has it."
 
@@ -123,7 +122,7 @@ def _excluded(
 
 def _runs_to_clear(topology: str, found: ItemOfTxids) -> Iterator[str]:
     if found.at_work:
-        yield f"Their runs begin {with_noun(format_txids(found.at_work))} again."
+        yield f"Begun again by its run, without a clear: txid {format_txids(found.at_work)}"
     if found.held:
         yield f"Release {with_noun(format_txids(found.held))} first: reliability release {topology}"
     if found.to_clear:

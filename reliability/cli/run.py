@@ -46,9 +46,9 @@ def run(
 ) -> None:
     """Emit an interval, process and commit its txids, as a run of the DAG would: for CI.
 
-    What has committed of the interval is replayed. What an earlier `reliability run` has left
-    undone is done first. spark-submit runs on this host. The ledger must be migrated; --module is
-    needed until the topology is known there. Exits with 1 if anything is not done.
+    What has committed of the interval is replayed. Txids on which no run works are processed too.
+    spark-submit runs on this host. The ledger must be migrated; --module is needed until the
+    topology is known there. Exits with 1 if anything is not done.
     """
     from reliability.spark.run_here import check_interval
 

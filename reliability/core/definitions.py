@@ -123,7 +123,7 @@ class Topology:
     def most_quarantined(self, emitted: int) -> int:
         """Return how many rows of a batch with `emitted` rows may go into the quarantine.
 
-        A row that `fan_out()` has made several of counts as these: a share of 1 is no limit.
+        A share of 1 sets no limit: `fan_out()` may make more bad rows than the batch has.
         """
         share = Decimal(str(self.max_quarantined_share))  # 0.29 of 100 rows are 29
         if share == 1:

@@ -275,7 +275,7 @@ class OpaqueState(State):
     def cannot_replay(self, txid: int, last: int) -> str | None:
         if txid == last:
             return None
-        return f"is an OpaqueState, which can replace only the last txid, {last}"
+        return "is an OpaqueState, which can replace only the txid that has committed last"
 
     def cannot_go_back(self, to_txid: int, last: int) -> str | None:
         if to_txid == last - 1:
@@ -319,7 +319,7 @@ def replay_refusal(
     >>> opaque = OpaqueState("totals", values={"n": Count()})
     >>> replay_refusal([opaque], txid=7, curr_txid=8)
     >>> replay_refusal([opaque], txid=6, curr_txid=8)
-    'state totals is an OpaqueState, which can replace only the last txid, 7'
+    'state totals is an OpaqueState, which can replace only the txid that has committed last'
     >>> replay_refusal([], txid=4, curr_txid=8, compacted_through={"days": 0, "customers": 4})
     'state customers has compacted its history through txid 4'
     """

@@ -111,7 +111,10 @@ class IntervalRun(OwnRun[RunResult]):
             time.sleep(SOURCE_POLL_SECONDS)
 
     def _request_undone(self, emitted: Sequence[int]) -> list[int]:
-        """Request what other runs have emitted, and nobody works on: it would be waited for."""
+        """Request the uncommitted txids on which no run works: this run would wait for them.
+
+        Of runs without Airflow, one that is silent has died.
+        """
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             runs = undone_of_dag(tx, self._topology, COMMAND_LINE)

@@ -95,7 +95,9 @@ SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end, t.interval_
        OR EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
                      AND a.verdict IS NOT NULL AND a.status IN ('PROCESSED', 'COMMITTED')) AS is_empty,
        EXISTS (SELECT FROM reliability.request r WHERE r.topology = t.topology AND r.txid = t.txid
-                  AND r.status = 'OPEN') AS is_requested,
+                  AND r.status = 'OPEN'
+                  AND r.renewed_at >= clock_timestamp() - %(request_lease)s * interval '1 second'
+              ) AS is_requested,
        EXISTS (SELECT FROM reliability.excluded_item x WHERE x.topology = s.topology
                   AND x.item = s.item AND x.txid = s.txid AND x.is_left_out) AS is_left_out
   FROM reliability.source_item s JOIN reliability.transaction t USING (topology, txid)

@@ -84,12 +84,16 @@ SELECT dag_id, task_id FROM reliability.emission
  ORDER BY began_at DESC LIMIT 1;
 
 -- zone_of_intervals --
--- The time zone in which the intervals of a topology are written: by its schedule, or as its last run has
--- written them. NULL: UTC.
-SELECT coalesce(
-       (SELECT interval_zone FROM reliability.schedule WHERE topology = %(topology)s),
-       (SELECT interval_zone FROM reliability.emission WHERE topology = %(topology)s
-         ORDER BY began_at DESC LIMIT 1)) AS interval_zone;
+-- The time zone in which the intervals of a topology are written: by its schedule, otherwise as its last
+-- run has written them. NULL: UTC.
+SELECT interval_zone FROM (
+       SELECT 1 AS place, interval_zone FROM reliability.schedule WHERE topology = %(topology)s
+        UNION ALL
+       (SELECT 2, interval_zone FROM reliability.emission WHERE topology = %(topology)s
+         ORDER BY began_at DESC LIMIT 1)
+        UNION ALL
+       SELECT 3, NULL) AS known
+ ORDER BY place LIMIT 1;
 
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of

@@ -38,7 +38,7 @@ _LEDGER = {
     " predecessor_attempt, left_out, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned,"
     " ended_at > clock_timestamp() - interval '1 hour' AS ended_lately"
     " FROM reliability.attempt WHERE topology = $1 ORDER BY txid, attempt_id",
-    "events": "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt_event"
+    "events": "SELECT txid, attempt_id, status, reason_code, reason FROM reliability.attempt_event"
     " WHERE topology = $1 ORDER BY event_id",
     "sinks": "SELECT txid, attempt_id, sink, ack_val, unacked, partitions,"
     " (SELECT coalesce(json_agg(partition ORDER BY partition), '[]') FROM reliability.ack k"

@@ -175,25 +175,24 @@ class World(Unattended):
             return
         if self.invariants.has_refused:
             self.refuse(None)
-        for _ in range(
-            MAX_SWEEPS
-        ):  # one may commit a replay; what that replaces is left to the next
+        # one may commit a replay; what that replaces is left to the next
+        for _ in range(MAX_SWEEPS):
             self.hours_pass(Silent.NOBODY)
             self._try(partial(self.sweep, clean=True), None, None)
-            if not (left := self._unswept()):
+            if (left := self._unswept()) is None:
                 return
-        raise AssertionError(left)
+        raise left
 
-    def _unswept(self) -> str:
-        """Say what a sweep has left, if anything."""
+    def _unswept(self) -> AssertionError | None:
+        """Return what is wrong after a sweep, if anything."""
         seen = self.look()
         try:
             self.invariants.check_swept(seen, seen)
             if OTHER in self.observers:
                 self.mirror.check_swept(self.other, seen)
         except AssertionError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     def check_standing(self) -> None:
         """What one reading of the topology says of each txid is what is read of that txid alone."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _ESCAPED_NUL = r"(?<!\\)(?:\\\\)*\\u0000"
 _SURROGATE = r"\\u[dD][89a-fA-F]"
-# As strict as Postgres, whose numbers have at most 131,072 digits before the point and 16,383 after
-# it: any of so many characters, and with an exponent of four digits, is one.
+# As strict as Postgres. Its numbers have at most 131,072 digits before the point and 16,383 after
+# it: a literal of 6,384 characters with an exponent of four digits always fits.
 _STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false", "maxNumLen": "6384"}
 _LARGE_EXPONENT = r"\d[eE][+-]?0*[1-9]\d{4}"
 _ESCAPED, _TEXT = r"\\.", '"[^"]*"'  # no loop of a group, which would nest with each character

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
+from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import TABLE_SOURCE
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -21,16 +22,18 @@ from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOfTxids:
-    """A source item, and the txids that read it or a part of it; parked and skipped ones do not.
+    """A source item, and what is to be done for the txids that read it or a part of it.
 
+    :param txids: all of them, the parked and skipped ones too, for which nothing is to be done
     :param to_replay: have committed: a replay takes the item out, or in again
     :param at_work: a run works on these, and begins them again
-    :param held: were rolled back, and have to be released before
+    :param held: were rolled back: a release comes before the clear
     :param to_clear: the runs that process the others when they are cleared
-    :param is_nobodys: no txid has it, be it a parked or a skipped one
+    :param is_nobodys: no txid has it, not even a parked or skipped one
     """
 
     item: str
+    txids: tuple[int, ...]
     to_replay: tuple[int, ...]
     at_work: tuple[int, ...]
     held: tuple[int, ...]
@@ -120,13 +123,12 @@ def include(
         for txid in concerned.to_replay:
             if why := replayable.refusal(tx, txid):
                 raise ExclusionNotPossible(
-                    f"{item} stays excluded: txid {txid} of {topology} has left it out, and "
-                    f"cannot be replayed: {why}",
+                    f"{item} stays excluded: txid {txid} of {topology} has left it out, and a "
+                    f"later replay would be refused: {why}",
                     remedy="deliver it under another name; it gets a txid of its own.",
                 )
-        txids = [row["txid"] for row in tx.all("txids_of_item", topology=topology, item=item)]
         why = f"included: {reason}"
-        tx.run("fence_what_was_read", topology=topology, txids=txids, reason=why)
+        tx.run("fence_what_was_read", topology=topology, txids=[*concerned.txids], reason=why)
         return concerned
 
 
@@ -143,7 +145,8 @@ def _check(tx: DatabaseTransaction, replayable: Replayable, item: str) -> ItemOf
     for txid in concerned.to_replay:
         if why := replayable.refusal(tx, txid):
             raise ExclusionNotPossible(
-                f"txid {txid} of {topology} has counted {item}, and cannot be replayed: {why}",
+                f"txid {txid} of {topology} has counted {item}, and a later replay would be "
+                f"refused: {why}",
                 remedy="deliver the difference as a new file.",
             )
     reading = _reading(tx, topology, item)
@@ -167,13 +170,15 @@ def _item_of_txids(
 
     :param is_left_out: of the committed txids, those that have left the item out, or the others
     """
-    rows = tx.all("txids_of_item", topology=topology, item=item)
+    key = {"topology": topology, "item": item}
+    rows = tx.all("txids_of_item", request_lease=DEFAULT_LEASES.request, **key)
     read = [row for row in rows if not row["is_empty"]]
     committed = [row for row in read if row["has_committed"] and row["is_left_out"] is is_left_out]
     uncommitted = [row for row in read if not row["has_committed"]]
     undone = [row for row in uncommitted if not row["is_requested"]]
     return ItemOfTxids(
         item=item,
+        txids=tuple(row["txid"] for row in rows),
         to_replay=tuple(row["txid"] for row in committed),
         at_work=tuple(row["txid"] for row in uncommitted if row["is_requested"]),
         held=tuple(row["txid"] for row in undone if row["is_held"]),

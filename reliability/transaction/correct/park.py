@@ -67,11 +67,12 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
         is_empty = tx.first("has_committed_empty", **key) is not None
         is_parkable = is_empty or locked["curr_txid"] <= txid < locked["next_txid"]
         if is_parkable and (why := replayable.refusal(tx, txid)):
+            skips = "do nothing: it stays empty." if is_empty else "{skip} leaves it out for good."
             raise ParkNotPossible(
                 f"nothing could process it later: {why}",
                 topology=topology,
                 txid=txid,
-                remedy=Remedy("let later txids commit without it for good: {skip}."),
+                remedy=Remedy(skips),
             )
         if is_empty:
             check_at_rest(locked, topology)
@@ -167,11 +168,10 @@ def unskip(
     with holding(connection, topology) as (tx, locked):
         curr_txid = locked["curr_txid"]
         check_at_rest(locked, topology)
-        is_skipped = tx.first("skips_of_txids", topology=topology, txids=[txid]) is not None
-        if is_skipped and txid < curr_txid and (why := replayable.refusal(tx, txid)):
-            raise UnskipNotPossible(f"it stays skipped: {why}", topology=topology, txid=txid)
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
             raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
+        if txid < curr_txid and (why := replayable.refusal(tx, txid)):
+            raise UnskipNotPossible(f"it stays skipped: {why}", topology=topology, txid=txid)
         if txid >= curr_txid:  # its empty attempt must not commit
             tx.run("fence_live_attempts", attempt_id=None, reason=f"unskipped: {reason}", **key)
         row = tx.one("transaction_details", **key)

@@ -13,7 +13,7 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_at_rest, holding
-from reliability.transaction.correct.replayable import refusal_of_replay
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
 #: of an exported row
@@ -187,8 +187,9 @@ def check_correctable(
     connection: LedgerConnection, topology: str, rows: Iterable[EditedRow]
 ) -> None:
     """Raise ReplayNotPossible if no attempt could ever read what corrects these rows."""
+    replayable = Replayable.of(connection, topology)
     for txid in sorted({edited.txid for edited in rows}):
-        if refusal := refusal_of_replay(connection, topology, txid):
+        if refusal := replayable.refusal(connection, txid, at_once=True):
             raise ReplayNotPossible(f"txid {txid}: {refusal}")
 
 
@@ -273,16 +274,17 @@ def forget_corrections(
 
     :raises ReplayNotPossible: a committed txid with some cannot be replayed; nothing was changed
     """
-    corrected = connection.all("corrected_txids", topology=topology, txids=list(txids))
-    wanted = [row["txid"] for row in corrected if not row["is_skipped"]]
-    for txid in wanted:
-        if why := refusal_of_replay(connection, topology, txid):
-            raise ReplayNotPossible(
-                f"txid {txid} keeps its corrections: {why}",
-                remedy="deliver the difference as a new file.",
-            )
+    replayable = Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
         check_at_rest(locked, topology)
+        corrected = tx.all("corrected_txids", topology=topology, txids=list(txids))
+        wanted = [row["txid"] for row in corrected if not row["is_skipped"]]
+        for txid in wanted:
+            if txid < locked["curr_txid"] and (why := replayable.refusal(tx, txid)):
+                raise ReplayNotPossible(
+                    f"txid {txid} keeps its corrections: {why}",
+                    remedy="deliver the difference as a new file.",
+                )
         ended = [_end_corrections(tx, topology, txid, reason) for txid in txids]
         why = f"corrections were forgotten: {reason}"
         tx.run("fence_what_was_read", topology=topology, txids=wanted, reason=why)

@@ -26,19 +26,14 @@ class Replayable:
                 states += [tables.state for tables in declared_tables(database, topology)]
         return cls(topology, tuple(states))
 
-    def refusal(self, ledger: LedgerConnection | DatabaseTransaction, txid: int) -> str | None:
-        """Return why a later replay could not process a txid once that has committed, or None.
+    def refusal(
+        self, ledger: LedgerConnection | DatabaseTransaction, txid: int, *, at_once: bool = False
+    ) -> str | None:
+        """Return why a replay could not process a txid once that has committed, or None.
 
         :param ledger: the coordinator's; decide under its lock what has to hold when it is recorded
+        :param at_once: the replay follows now; otherwise as if the next txid commits before it
         """
         curr_txid = ledger.one("topology_position", topology=self.topology)["curr_txid"]
-        # as if the next txid had committed: an OpaqueState can replace only the last one
-        behind = max(curr_txid, txid + 2)
+        behind = curr_txid if at_once else max(curr_txid, txid + 2)
         return replay_refusal(self.states, txid, behind, compacted_through(ledger, self.topology))
-
-
-def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) -> str | None:
-    """Return why a later replay could not process a committed txid; None of an uncommitted one."""
-    if txid >= connection.one("topology_position", topology=topology)["curr_txid"]:
-        return None
-    return Replayable.of(connection, topology).refusal(connection, txid)

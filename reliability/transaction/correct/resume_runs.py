@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TRANSACTION = "transaction."
 COMMITTED = "committed"
 Task = tuple[str, int]
-#: What the ids of runs begin with that nobody may trigger by hand.
+#: Prefixes of run ids that Airflow refuses for a run triggered by hand.
 RESERVED = (
     *("scheduled__", "backfill__", "operator_triggered__"),
     *("asset_triggered__", "asset_materialization__"),

@@ -105,6 +105,7 @@ class AlteredState:
 class Alteration:
     """What differs between the code and the ledger, and what the change takes.
 
+    :param differs: the code has other states than the ledger
     :param kept: how the horizons differ; these need no alteration
     :param fenced: how many live attempts are fenced, or would be
     :param counts_from: the next txid that commits; added values count from there on
@@ -113,6 +114,7 @@ class Alteration:
     """
 
     topology: str
+    differs: bool
     states: tuple[AlteredState, ...]
     kept: tuple[str, ...]
     fenced: int
@@ -157,7 +159,7 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     """
     planned = plan_alteration(connection, topology)
     _check_possible(planned)
-    if not planned.states and not planned.is_free:
+    if not planned.differs:
         return planned
     if waiting := empty_that_waits(connection, topology.name):
         raise AlterNotPossible(
@@ -220,15 +222,17 @@ def _plan(
     reached = {name: position[name] for name in ("curr_txid", "commit_number")}
     states: list[AlteredState] = []
     lacking: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
+    others = [*elsewhere]
     if reached["commit_number"] > 0:
-        pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
-        states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
+        states = [*(_look_at(tx, old, new) for old, new in pairs), *others]
     if any(state.added for state in states):
         lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
     if fenced is None:
         fenced = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     return Alteration(
         topology=topology.name,
+        differs=bool(pairs or others),
         states=tuple(states),
         kept=tuple(_kept(tx, topology)),
         fenced=fenced,
