@@ -179,9 +179,10 @@ class World(Unattended):
         for _ in range(MAX_SWEEPS):
             self.hours_pass(Silent.NOBODY)
             self._try(partial(self.sweep, clean=True), None, None)
-            if (left := self._unswept()) is None:
+            left = self._unswept()
+            if left is None:
                 return
-        raise left
+        assert left is None, left
 
     def _unswept(self) -> AssertionError | None:
         """Return what is wrong after a sweep, if anything."""

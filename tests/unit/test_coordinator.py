@@ -312,6 +312,20 @@ def test_who_looks_is_told_what_the_task_logs(text):
     assert str(action) == text
 
 
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (RequestStatus.PARKED, "reliability replay"),
+        (RequestStatus.CLOSED, "reliability resume-runs"),
+    ],
+)
+def test_what_a_person_has_parked_is_replayed_and_what_has_ended_is_resumed(status, remedy):
+    """C7: resume-runs was named of both, and had nothing to clear of a parked txid."""
+    action = next_action(snapshot(1), request(status=status), work(Goal.COMMITTED))
+    assert isinstance(action, Fail)
+    assert remedy in str(action.error)
+
+
 def test_a_reason_of_others_stays_one_line_of_a_log():
     reason = "late\n2026-11-23 INFO all is well\x1b[2J"
     closed = replace(request(status=RequestStatus.CLOSED), reason=reason)
