@@ -365,7 +365,10 @@ def test_what_keeps_no_history_says_so(tx):
 
 @pytest.mark.parametrize(
     ("kind", "txid", "why"),
-    [(TransactionalState, 2, "TransactionalState"), (OpaqueState, 1, "only the last txid, 2")],
+    [
+        (TransactionalState, 2, "TransactionalState"),
+        (OpaqueState, 1, "only the txid that has committed last"),
+    ],
 )
 def test_what_cannot_be_replaced_is_refused_and_stays(tx, kind, txid, why):
     one = OneState(tx, kind("s", **COUNTS))
