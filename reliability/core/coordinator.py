@@ -24,7 +24,6 @@ from enum import Enum
 from typing import Any
 
 from reliability.core.errors import (
-    AttemptFenced,
     AuditFailed,
     BlockedTooLong,
     FileRefused,
@@ -204,8 +203,7 @@ class Blocked:
         """Return the remedy of the error that ended the last attempt, and how the run goes on."""
         if self.is_held:
             return TxidHeld.remedy
-        # of an attempt that was fenced, nothing has taken the place
-        if self.is_released or self.reason_code == AttemptFenced.code:
+        if self.is_released:
             return Remedy(_RESUME)
         cause = error_types().get(self.reason_code)
         if cause is None or not cause.remedy.text:

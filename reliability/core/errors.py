@@ -504,7 +504,11 @@ class RequestGivenUp(Transient, remedy="do nothing: the next try reopens the req
     """The run showed no activity for so long that its request was given up."""
 
 
-class AttemptFenced(Transient, remedy="do nothing: the attempt that took its place counts."):
+class AttemptFenced(
+    Transient,
+    remedy="do nothing if another attempt took its place, which counts; if none did, {resume_runs} "
+    "shows what to clear, and clears it with --yes.",
+):
     """The attempt was ended; nothing that it still does can count."""
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from reliability.core.coordinator import Wait, why_waits
-from reliability.core.errors import AttemptFenced, error_types
+from reliability.core.errors import error_types
 from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
@@ -256,8 +256,6 @@ def _missing_report(
 def remedy_then_resume(code: str | None, topology: str, txid: int | None = None) -> str:
     """Say how to fix what an error names, and how the run goes on then."""
     error_type = error_types().get(code or "")
-    if error_type is AttemptFenced:  # nothing has taken its place
-        return f"reliability resume-runs {topology}"
     remedy = error_type.remedy if error_type and error_type.remedy.text else Remedy("fix the cause")
     text = remedy.render(topology=topology, txid=txid).rstrip(".")
     return text if remedy.resumes else f"{text}; then: reliability resume-runs {topology}"
