@@ -29,7 +29,6 @@ class ItemOfTxids:
     :param at_work: a run works on these, and begins them again
     :param held: were rolled back: a release comes before the clear
     :param to_clear: the runs that process the others when they are cleared
-    :param is_nobodys: no txid has it, not even a parked or skipped one
     """
 
     item: str
@@ -38,7 +37,11 @@ class ItemOfTxids:
     at_work: tuple[int, ...]
     held: tuple[int, ...]
     to_clear: tuple[RunToClear, ...]
-    is_nobodys: bool
+
+    @property
+    def is_nobodys(self) -> bool:
+        """Say whether no txid has it, not even a parked or skipped one."""
+        return not (self.txids or self.at_work)
 
 
 def find_item(connection: LedgerConnection, topology: str, name: str, identity: str) -> str:
@@ -120,13 +123,12 @@ def include(
                 remedy="`reliability status` lists what is excluded.",
             )
         concerned = _item_of_txids(tx, topology, item, is_left_out=True)
-        for txid in concerned.to_replay:
-            if why := replayable.refusal(tx, txid):
-                raise ExclusionNotPossible(
-                    f"{item} stays excluded: txid {txid} of {topology} has left it out, and a "
-                    f"later replay would be refused: {why}",
-                    remedy="deliver it under another name; it gets a txid of its own.",
-                )
+        for txid, why in replayable.refused(tx, concerned.to_replay):
+            raise ExclusionNotPossible(
+                f"{item} stays excluded: txid {txid} of {topology} has left it out, and a later "
+                f"replay would be refused: {why}",
+                remedy="deliver it under another name; it gets a txid of its own.",
+            )
         why = f"included: {reason}"
         tx.run("fence_what_was_read", topology=topology, txids=[*concerned.txids], reason=why)
         return concerned
@@ -142,16 +144,14 @@ def _check(tx: DatabaseTransaction, replayable: Replayable, item: str) -> ItemOf
             f"{topology} TXIDS`.",
         )
     concerned = _item_of_txids(tx, topology, item, is_left_out=False)
-    for txid in concerned.to_replay:
-        if why := replayable.refusal(tx, txid):
-            raise ExclusionNotPossible(
-                f"txid {txid} of {topology} has counted {item}, and a later replay would be "
-                f"refused: {why}",
-                remedy="deliver the difference as a new file.",
-            )
+    for txid, why in replayable.refused(tx, concerned.to_replay):
+        raise ExclusionNotPossible(
+            f"txid {txid} of {topology} has counted {item}, and a later replay would be refused: "
+            f"{why}",
+            remedy="deliver the difference as a new file.",
+        )
     reading = _reading(tx, topology, item)
-    at_work = tuple(sorted({*concerned.at_work, *reading}))
-    return replace(concerned, at_work=at_work, is_nobodys=concerned.is_nobodys and not at_work)
+    return replace(concerned, at_work=tuple(sorted({*concerned.at_work, *reading})))
 
 
 def _reading(tx: DatabaseTransaction, topology: str, item: str) -> set[int]:
@@ -183,5 +183,4 @@ def _item_of_txids(
         at_work=tuple(row["txid"] for row in uncommitted if row["is_requested"]),
         held=tuple(row["txid"] for row in undone if row["is_held"]),
         to_clear=tuple(runs_to_clear(tx, topology, undone)),
-        is_nobodys=not rows,
     )

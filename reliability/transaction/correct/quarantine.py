@@ -188,9 +188,9 @@ def check_correctable(
 ) -> None:
     """Raise ReplayNotPossible if no attempt could ever read what corrects these rows."""
     replayable = Replayable.of(connection, topology)
-    for txid in sorted({edited.txid for edited in rows}):
-        if refusal := replayable.refusal(connection, txid, at_once=True):
-            raise ReplayNotPossible(f"txid {txid}: {refusal}")
+    txids = sorted({edited.txid for edited in rows})
+    for txid, why in replayable.refused(connection, txids, at_once=True):
+        raise ReplayNotPossible(f"txid {txid}: {why}")
 
 
 def record_corrections(
@@ -279,12 +279,12 @@ def forget_corrections(
         check_at_rest(locked, topology)
         corrected = tx.all("corrected_txids", topology=topology, txids=list(txids))
         wanted = [row["txid"] for row in corrected if not row["is_skipped"]]
-        for txid in wanted:
-            if txid < locked["curr_txid"] and (why := replayable.refusal(tx, txid)):
-                raise ReplayNotPossible(
-                    f"txid {txid} keeps its corrections: {why}",
-                    remedy="deliver the difference as a new file.",
-                )
+        committed = [txid for txid in wanted if txid < locked["curr_txid"]]
+        for txid, why in replayable.refused(tx, committed):
+            raise ReplayNotPossible(
+                f"txid {txid} keeps its corrections: {why}",
+                remedy="deliver the difference as a new file.",
+            )
         ended = [_end_corrections(tx, topology, txid, reason) for txid in txids]
         why = f"corrections were forgotten: {reason}"
         tx.run("fence_what_was_read", topology=topology, txids=wanted, reason=why)

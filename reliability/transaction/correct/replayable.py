@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reliability.core.state import State, replay_refusal
@@ -26,14 +27,25 @@ class Replayable:
                 states += [tables.state for tables in declared_tables(database, topology)]
         return cls(topology, tuple(states))
 
-    def refusal(
-        self, ledger: LedgerConnection | DatabaseTransaction, txid: int, *, at_once: bool = False
-    ) -> str | None:
-        """Return why a replay could not process a txid once that has committed, or None.
+    def refused(
+        self,
+        ledger: LedgerConnection | DatabaseTransaction,
+        txids: Iterable[int],
+        *,
+        at_once: bool = False,
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the txids that a replay could not process once they have committed, and why.
 
         :param ledger: the coordinator's; decide under its lock what has to hold when it is recorded
         :param at_once: the replay follows now; otherwise as if the next txid commits before it
         """
         curr_txid = ledger.one("topology_position", topology=self.topology)["curr_txid"]
-        behind = curr_txid if at_once else max(curr_txid, txid + 2)
-        return replay_refusal(self.states, txid, behind, compacted_through(ledger, self.topology))
+        through = compacted_through(ledger, self.topology)
+        for txid in txids:
+            behind = curr_txid if at_once else max(curr_txid, txid + 2)
+            if why := replay_refusal(self.states, txid, behind, through):
+                yield txid, why
+
+    def refusal(self, ledger: LedgerConnection | DatabaseTransaction, txid: int) -> str | None:
+        """Return why a later replay could not process a txid once that has committed, or None."""
+        return next((why for _, why in self.refused(ledger, [txid])), None)

@@ -215,7 +215,7 @@ def _fence(databases: TopologyDatabases) -> int:
 def _plan(
     tx: DatabaseTransaction,
     topology: Topology,
-    elsewhere: Iterable[AlteredState],
+    elsewhere: Sequence[AlteredState],
     fenced: int | None = None,
 ) -> Alteration:
     position = tx.one("topology_position", topology=topology.name)
@@ -223,16 +223,15 @@ def _plan(
     states: list[AlteredState] = []
     lacking: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
-    others = [*elsewhere]
     if reached["commit_number"] > 0:
-        states = [*(_look_at(tx, old, new) for old, new in pairs), *others]
+        states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
     if any(state.added for state in states):
         lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
     if fenced is None:
         fenced = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     return Alteration(
         topology=topology.name,
-        differs=bool(pairs or others),
+        differs=bool(pairs or elsewhere),
         states=tuple(states),
         kept=tuple(_kept(tx, topology)),
         fenced=fenced,
