@@ -37,7 +37,7 @@ from reliability.core.errors import (
     TxidBlocked,
     TxidHeld,
     UnexpectedAnswer,
-    error_types,
+    remedy_of,
 )
 from reliability.core.plan import Position
 from reliability.core.remedy import Remedy
@@ -153,13 +153,16 @@ class LiveAttempt:
 
 
 # What a file that is delivered again may mend. The txid's batch is frozen with the one before.
-_CURED_BY_A_FILE = (
-    AuditFailed,
-    FileRefused,
-    QuarantineFull,
-    SchemaMismatch,
-    SourceUnreadable,
-    UnexpectedAnswer,
+_CURED_BY_A_FILE = tuple(
+    cause.code
+    for cause in (
+        AuditFailed,
+        FileRefused,
+        QuarantineFull,
+        SchemaMismatch,
+        SourceUnreadable,
+        UnexpectedAnswer,
+    )
 )
 _REDELIVERED = "If you deliver a file of it again, run {refreeze} first."
 _RESUME = "{resume_runs} shows what to clear, and clears it with --yes."
@@ -170,6 +173,7 @@ class Blocked:
     """An uncommitted txid that no run is working on; it blocks all later ones.
 
     :param dag_id, run_id: the run that emitted it
+    :param remedy: that of its reason, None if it is the one of the code
     :param requested_by: the runs, as (dag_id, run_id), that have ever requested it
     :param is_held: it was rolled back, and a person must release it
     :param is_released: it was rolled back and released, and no run has requested it since
@@ -181,6 +185,7 @@ class Blocked:
     interval: str
     reason: str
     reason_code: str = ""
+    remedy: Remedy | None = None
     dag_id: str = ""
     requested_by: tuple[tuple[str, str], ...] = ()
     is_held: bool = False
@@ -205,13 +210,11 @@ class Blocked:
             return TxidHeld.remedy
         if self.is_released:
             return Remedy(_RESUME)
-        cause = error_types().get(self.reason_code)
-        if cause is None or not cause.remedy.text:
+        remedy = remedy_of(self.reason_code, self.remedy)
+        if remedy is None:
             return None
-        remedy = cause.remedy
-        if cause in _CURED_BY_A_FILE:
-            remedy = remedy.then(_REDELIVERED)
-        return remedy if cause.remedy.resumes else remedy.then(f"Then {_RESUME}")
+        cured = remedy.then(_REDELIVERED) if self.reason_code in _CURED_BY_A_FILE else remedy
+        return cured if remedy.resumes else cured.then(f"Then {_RESUME}")
 
     def advice(self, topology: str) -> str:
         return self.error().about(topology=topology).advice

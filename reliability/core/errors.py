@@ -13,7 +13,8 @@ it is known: where it is raised, or on its way to a person (`about`).
 from __future__ import annotations
 
 import re
-from typing import ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 from reliability.core.remedy import Remedy
 
@@ -96,6 +97,12 @@ run `reliability release shop`, then `reliability resume-runs shop`.
     def what_to_do(self) -> str:
         """Return the remedy, with the names of what the error is about."""
         return self.remedy.render(topology=self.topology, txid=self.txid)
+
+    def to_ledger(self) -> dict[str, str | None]:
+        """Return its code, what happened, and its remedy unless it is that of the class."""
+        is_own = self.remedy is not type(self).remedy
+        remedy = self.remedy.to_json() if is_own else None
+        return {"reason_code": self.code, "reason": self.what, "remedy": remedy}
 
     @property
     def advice(self) -> str:
@@ -751,12 +758,24 @@ def error_types() -> dict[str, type[ReliabilityError]]:
     return {ReliabilityError.code: ReliabilityError, **_TYPES}
 
 
-def error_from_ledger(code: str | None, what: str) -> ReliabilityError:
-    """Rebuild an error from the code and the text that the ledger stores.
+def remedy_of(code: str | None, own: Remedy | None = None) -> Remedy | None:
+    """Return what to do about an error that the ledger stores, None if it does not say.
+
+    :param own: the error's, None if it is the one of its code
+    """
+    error_type = error_types().get(code or "")
+    remedy = own or (error_type.remedy if error_type else None)
+    return remedy if remedy and remedy.text else None
+
+
+def error_from_ledger(
+    code: str | None, what: str, remedy: Mapping[str, Any] | None = None
+) -> ReliabilityError:
+    """Rebuild an error from what the ledger stores (`to_ledger`).
 
     >>> error_from_ledger("ROLLED_BACK", "txids after 1 were rolled back").code
     'TXID_HELD'
     """
     types = error_types() | {"ROLLED_BACK": TxidHeld}  # an attempt that a rollback has ended
     error_type = types.get(code or "", AttemptIncomplete)
-    return error_type(what)
+    return error_type(what, remedy=Remedy.from_json(remedy))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from string import Formatter
+from typing import Any
 
 #: The command lines that remedies name.
 COMMANDS = {
@@ -49,6 +51,16 @@ class Remedy:
     def literal(cls, text: str) -> Remedy:
         """Return a remedy with this very text, which has no fields."""
         return cls(text.replace("{", "{{").replace("}", "}}"))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Remedy | None:
+        """Return what `to_json` has made; None for None."""
+        return None if data is None else cls(data["text"], data["names"])
+
+    def to_json(self) -> str:
+        """Return it for the ledger."""
+        names = {name: str(value) for name, value in self.names.items()}
+        return json.dumps({"text": self.text, "names": names}, ensure_ascii=False)
 
     def about(self, **names: object) -> Remedy:
         return replace(self, names={**names, **self.names})

@@ -19,6 +19,7 @@ from reliability.core.difference import Difference
 from reliability.core.fold import Fold
 from reliability.core.periods import UTC
 from reliability.core.plan import Due, Position
+from reliability.core.remedy import Remedy
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
@@ -101,6 +102,7 @@ def blocked_of(row: Row | None) -> Blocked | None:
         row,
         interval=interval_text(row),
         reason_code=row["reason_code"] or "",
+        remedy=Remedy.from_json(row["remedy"]),
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
     )
 

@@ -94,7 +94,7 @@ _THROWN = (": ", "Caused by: ")  # how py4j begins the line of what Java threw, 
 _TRACEBACK = "Traceback (most recent call last)"
 # what a Spark task of this package raised, in the text of the driver's error
 _RAISED = re.compile(
-    r"^reliability\.core\.errors\.\w+: \[([A-Z_]+)\] (.+?)(?:\.? What to do: .*)?$", re.MULTILINE
+    r"^reliability\.core\.errors\.\w+: \[([A-Z_]+)\] (.+?)(?:\.? What to do: (.*))?$", re.MULTILINE
 )
 
 
@@ -298,13 +298,14 @@ def raised_by_task(error: BaseException) -> ReliabilityError | None:
     """Return the error of this package that a task raised, None if it raised another.
 
     >>> raised = "reliability.core.errors.TextNotStorable: [TEXT_NOT_STORABLE] it lacks the euro"
-    >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised}. What to do: …\\n")).what)
-    it lacks the euro
+    >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised}. What to do: drop it.\\n")))
+    [TEXT_NOT_STORABLE] it lacks the euro. What to do: drop it.
     """
     match = _RAISED.search(str(error))
     if match is None or match[1] not in error_types():
         return None
-    return error_types()[match[1]](match[2])
+    error = error_types()[match[1]](match[2])
+    return error if match[3] in (None, error.what_to_do) else type(error)(match[2], remedy=match[3])
 
 
 def _summary(error: Exception) -> str:

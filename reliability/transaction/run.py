@@ -235,6 +235,7 @@ def _submit(
         ended = error_of(connection, grant)
         if isinstance(ended, LedgerRefusedLogin):
             # The executors' login, not this process's: without a retry it could go on for ever.
-            ended = AttemptIncomplete(f"{ended.what} [{ended.code}]")
+            what = f"{ended.what} [{ended.code}]"
+            ended = AttemptIncomplete(what, remedy=ended.remedy)
         raise ended from error
     end_step(connection, topology, grant, step)

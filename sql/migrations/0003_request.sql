@@ -20,6 +20,7 @@ CREATE TABLE reliability.request (
     tasks_ended_at timestamptz,             -- when the run's tasks for the txid had ended
     problem_code   text,                    -- what a task has met before an attempt could begin,
     problem        text,                    -- and no attempt could tell; NULL again when one begins
+    problem_remedy jsonb,                   -- unless it is that of the code
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction,
     CONSTRAINT request_is_numbered UNIQUE (topology, txid, dag_id, run_id, number),
     CONSTRAINT request_kind CHECK (kind IN ('COMMIT', 'REPLAY')),
@@ -27,7 +28,8 @@ CREATE TABLE reliability.request (
     CONSTRAINT request_status CHECK (status IN (
         'OPEN', 'SATISFIED', 'CLOSED', 'GIVEN_UP', 'PARKED')),
     CONSTRAINT open_request_has_no_end CHECK ((status = 'OPEN') = (ended_at IS NULL)),
-    CONSTRAINT problem_has_a_code CHECK ((problem IS NULL) = (problem_code IS NULL))
+    CONSTRAINT problem_has_a_code CHECK ((problem IS NULL) = (problem_code IS NULL)),
+    CONSTRAINT remedy_is_of_a_problem CHECK (problem_remedy IS NULL OR problem_code IS NOT NULL)
 );
 CREATE UNIQUE INDEX one_open_request_per_run_and_txid
     ON reliability.request (topology, txid, dag_id, run_id) WHERE status = 'OPEN';

@@ -14,6 +14,7 @@ CREATE TABLE reliability.attempt (
     sealing_task        text,                          -- the task that seals it
     reason_code         text,
     reason              text,
+    remedy              jsonb,                         -- unless it is that of the code
     verdict             text,                          -- PARKED or SKIPPED: an empty attempt
     verdict_reason      text,
     -- An opaque spout's batch belongs to the attempt until its txid commits. It starts where the
@@ -41,6 +42,7 @@ CREATE TABLE reliability.attempt (
         (status IN ('PROCESSING', 'SEALING')) = (lease_until IS NOT NULL)),
     CONSTRAINT ended_says_why CHECK (
         (status IN ('FAILED', 'FENCED', 'ROLLED_BACK')) = (reason_code IS NOT NULL)),
+    CONSTRAINT remedy_is_of_a_reason CHECK (remedy IS NULL OR reason_code IS NOT NULL),
     CONSTRAINT attempt_verdict CHECK (verdict IN ('PARKED', 'SKIPPED')),
     CONSTRAINT verdict_says_why CHECK ((verdict IS NULL) = (verdict_reason IS NULL)),
     CONSTRAINT own_batch_is_whole CHECK (

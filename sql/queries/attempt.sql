@@ -192,7 +192,7 @@ SELECT * FROM reliability.sink_progress
 -- Fail or fence one unsealed attempt, never a PROCESSED or committed one (A8).
 UPDATE reliability.attempt
    SET status = %(status)s, lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = %(reason_code)s, reason = %(reason)s
+       reason_code = %(reason_code)s, reason = %(reason)s, remedy = %(remedy)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
@@ -248,7 +248,7 @@ SELECT b.batch_meta, b.emitted_xor, b.emitted_count
 
 -- attempt --
 -- The status of an attempt, and why it ended.
-SELECT status, reason_code, coalesce(reason, '') AS reason FROM reliability.attempt
+SELECT status, reason_code, coalesce(reason, '') AS reason, remedy FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s;
 

@@ -111,7 +111,7 @@ RETURNING attempt_id;
 -- The data refused the commit: the next request begins another attempt.
 UPDATE reliability.attempt
    SET status = 'FAILED', ended_at = clock_timestamp(),
-       reason_code = %(reason_code)s, reason = %(reason)s
+       reason_code = %(reason_code)s, reason = %(reason)s, remedy = %(remedy)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status = 'PROCESSED'
 RETURNING attempt_id;

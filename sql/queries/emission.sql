@@ -86,7 +86,12 @@ SELECT txid FROM reliability.blocked_transaction
 SELECT o.topology, o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
        o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
-       CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
+       CASE WHEN NOT why.is_known THEN NULL
+            WHEN asked.problem IS NOT NULL THEN asked.problem_code ELSE last.reason_code
+       END AS reason_code,
+       CASE WHEN NOT why.is_known THEN NULL
+            WHEN asked.problem IS NOT NULL THEN asked.problem_remedy ELSE last.remedy
+       END AS remedy,
        ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
               WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
        coalesce((SELECT max(r.ended_at) FROM reliability.request r
@@ -101,12 +106,12 @@ SELECT o.topology, o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end,
        SELECT max(f.refrozen_at) AS refrozen_at FROM reliability.refreeze f
         WHERE f.topology = o.topology AND f.txid = o.txid) AS source ON true
   LEFT JOIN LATERAL (
-       SELECT a.reason, a.reason_code, a.ended_at,
+       SELECT a.reason, a.reason_code, a.remedy, a.ended_at,
               coalesce(source.refrozen_at > a.granted_at, false) AS is_refrozen
          FROM reliability.attempt a WHERE a.topology = o.topology AND a.txid = o.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
   LEFT JOIN LATERAL (
-       SELECT r.problem, r.problem_code FROM reliability.request r
+       SELECT r.problem, r.problem_code, r.problem_remedy FROM reliability.request r
         WHERE r.topology = o.topology AND r.txid = o.txid AND NOT r.is_dry_run
           AND (last.reason_code IS DISTINCT FROM 'ROLLED_BACK' OR r.opened_at > last.ended_at)
           AND coalesce(r.ended_at > source.refrozen_at, true)

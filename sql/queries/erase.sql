@@ -78,14 +78,21 @@ SELECT (SELECT count(*) FROM audits) + (SELECT count(*) FROM by_hand) AS example
 -- forget_texts --
 -- Replace texts of the ledger that quote rows, or have a person's value as a word.
 WITH words AS (
-       SELECT '(^|[^[:alnum:]])' || regexp_replace(value, '([^[:alnum:]])', '\\\1', 'g')
+       SELECT '(^|[^[:alnum:]])' || regexp_replace(value, '([^[:alnum:]])', E'\\\\\\1', 'g')
               || '($|[^[:alnum:]])' AS pattern, lower(value) AS value FROM pg_temp.persons
 ), attempts AS (
-       UPDATE reliability.attempt a SET reason = %(instead)s
+       UPDATE reliability.attempt a SET reason = %(instead)s, remedy = NULL
         WHERE a.topology = %(topology)s AND a.reason <> %(instead)s
           AND (a.reason_code = ANY (%(quoting)s::text[])
-               OR EXISTS (SELECT FROM words WHERE position(value in lower(a.reason)) > 0
-                                            AND a.reason ~* pattern))
+               OR EXISTS (SELECT FROM words, concat_ws(' ', a.reason, a.remedy) AS text
+                           WHERE position(value in lower(text)) > 0 AND text ~* pattern))
+    RETURNING 1
+), problems AS (
+       UPDATE reliability.request r SET problem = %(instead)s, problem_remedy = NULL
+        WHERE r.topology = %(topology)s AND r.problem <> %(instead)s
+          AND (r.problem_code = ANY (%(quoting)s::text[])
+               OR EXISTS (SELECT FROM words, concat_ws(' ', r.problem, r.problem_remedy) AS text
+                           WHERE position(value in lower(text)) > 0 AND text ~* pattern))
     RETURNING 1
 ), events AS (
        UPDATE reliability.attempt_event a SET reason = %(instead)s
@@ -113,7 +120,7 @@ WITH words AS (
 )
 SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM events)
        + (SELECT count(*) FROM audits) + (SELECT count(*) FROM verified)
-       + (SELECT count(*) FROM alerts) AS texts;
+       + (SELECT count(*) FROM problems) + (SELECT count(*) FROM alerts) AS texts;
 
 -- erased_keys --
 -- The hashes of the persons whose rows every attempt of a topology leaves out.

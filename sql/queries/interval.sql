@@ -154,7 +154,8 @@ SELECT EXISTS (
 -- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
 SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
        t.emitted_at, t.held_reason,
-       p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
+       p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.remedy, a.verdict,
+       a.verdict_reason,
        EXISTS (SELECT FROM reliability.request r
                 WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
               ) AS is_requested,

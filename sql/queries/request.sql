@@ -79,13 +79,14 @@ ON CONFLICT (request_id, task) DO NOTHING;
 -- Lock an open request before an attempt is granted, so that no sweep gives it up; no row: it is
 -- not open. What an earlier try met before an attempt could begin is over.
 UPDATE reliability.request
-   SET renewed_at = clock_timestamp(), problem_code = NULL, problem = NULL
+   SET renewed_at = clock_timestamp(), problem_code = NULL, problem = NULL, problem_remedy = NULL
  WHERE request_id = %(request_id)s AND status = 'OPEN'
 RETURNING request_id;
 
 -- record_problem --
 -- Record why a task failed before an attempt had begun.
-UPDATE reliability.request SET problem_code = %(code)s, problem = %(reason)s
+UPDATE reliability.request
+   SET problem_code = %(reason_code)s, problem = %(reason)s, problem_remedy = %(remedy)s
  WHERE request_id = %(request_id)s AND status = 'OPEN';
 
 -- renew_requests_of_runs --

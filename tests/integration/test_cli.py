@@ -578,7 +578,8 @@ def test_what_a_request_met_before_a_rollback_or_a_refreeze_is_no_reason_after_i
     def meet_a_problem():
         shop.clear(3)
         request = shop.runner.contact(3, shop.who(3))
-        record_problem(shop.connection, request.request_id, SourceChanged("2.csv is another one"))
+        problem = SourceChanged("2.csv is another one", remedy="look at {2}.csv of {topology}.")
+        record_problem(shop.connection, request.request_id, problem)
         shop.runner.close(3, shop.run_of(3), ENDED)
 
     def reason():
@@ -589,6 +590,7 @@ def test_what_a_request_met_before_a_rollback_or_a_refreeze_is_no_reason_after_i
     assert reason().startswith("released after a rollback")
     meet_a_problem()
     assert reason() == "2.csv is another one"
+    assert "look at {2}.csv of {topology}. " in " ".join(say("status").stdout.split())
     if is_refrozen:
         shop.source.sizes[2] = 3
         shop.runner.refreeze(3, "delivered again")

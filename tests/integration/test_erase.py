@@ -308,6 +308,7 @@ def test_no_part_of_the_ledger_has_the_key(connection):
     roll_back(connection, "shop", 0, "all of it")
     release(connection, "shop")
     shop.do_again(1)
+    execute(connection, TOLD)
     assert "ann@x.org" in all_texts(connection)
     done = erased(shop, [("customer", "ann@x.org")])
     assert done.examples == 3
@@ -315,6 +316,15 @@ def test_no_part_of_the_ledger_has_the_key(connection):
     assert "bob" in all_texts(connection)
 
 
+TOLD = """
+    UPDATE reliability.attempt SET remedy = '{"text": "ask ann@x.org", "names": {}}'
+     WHERE reason_code IS NOT NULL;
+    UPDATE reliability.request
+       SET problem_code = 'FILE_REFUSED', problem = 'bob''s', problem_remedy = '"ann@x.org"'
+     WHERE request_id = (SELECT min(request_id) FROM reliability.request);
+    UPDATE reliability.request SET problem_code = 'FILE_REFUSED', problem = 'ann@x.org.csv'
+     WHERE request_id = (SELECT max(request_id) FROM reliability.request)
+"""
 QUARANTINE = """
     INSERT INTO reliability.quarantined_row (topology, txid, attempt_id, step, number, reason,
            contents, is_cut, xor, count)

@@ -266,11 +266,14 @@ def test_a_login_that_is_refused_to_spark_tasks_costs_a_retry(connection, monkey
     shop.deliver([row("a")])
 
     def write(grant):
-        end_attempt(connection, grant, LedgerRefusedLogin("password authentication failed"))
+        refused = LedgerRefusedLogin("password authentication failed", remedy="ask for a login.")
+        end_attempt(connection, grant, refused)
         raise RuntimeError("spark-submit ended with code 1")
 
     monkeypatch.setattr(shop, "write", write)
-    with pytest.raises(AttemptIncomplete, match=r"password .*\[LEDGER_REFUSED_LOGIN\]"):
+    with pytest.raises(
+        AttemptIncomplete, match=r"password .*\[LEDGER_REFUSED_LOGIN\].* ask for a login"
+    ):
         shop.transact(1)
 
 

@@ -223,7 +223,9 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     grant = prices.begin(1)
     with pytest.raises(SchemaMismatch, match=r"column price: '1\.005' is not a valid decimal"):
         prices.run_step(grant)
-    prices.runner.end_attempt(grant, SchemaMismatch("as the driver reports it"))
+    raised = SchemaMismatch("as the driver reports it", remedy="widen it in the schema.")
+    prices.runner.end_attempt(grant, raised)
+    assert " in the schema." in prices.runner.error_of(grant).what_to_do
     assert rows(connection, "SELECT count(*) FROM totals") == [(0,)]
 
 

@@ -38,6 +38,13 @@ def test_a_session_of_any_encoding_can_send_the_statements(file):
     assert file.read_text(encoding="utf-8").isascii()
 
 
+@pytest.mark.parametrize("file", sorted(sql_folder().rglob("*.sql")), ids=lambda file: file.name)
+def test_a_backslash_means_the_same_whatever_a_server_s_settings_are(file):
+    """An erasure left e-mail addresses, with standard_conforming_strings off."""
+    own = re.sub(r"--.*|\bE'[^']*'", "", file.read_text(encoding="utf-8"))
+    assert "\\" not in own or "SET standard_conforming_strings = on" in own
+
+
 @pytest.mark.parametrize("name", ["1_short.sql", "0001-dash.sql"])
 def test_a_badly_named_migration_is_an_error(tmp_path, name):
     (tmp_path / name).write_text("SELECT 1")

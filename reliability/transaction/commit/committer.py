@@ -115,11 +115,7 @@ def _refuse(
         checkpoint = checkpoint_of(locked)
         if not checkpoint.state.is_at_rest:  # another driver may have decided to commit it
             raise CheckpointTakenOver(f"{topology}: {checkpoint.state} of epoch {checkpoint.epoch}")
-        row = tx.first(
-            "refuse_attempt",
-            reason_code=refused.error.code,
-            **{**change, "reason": refused.error.what},
-        )
+        row = tx.first("refuse_attempt", **{**change, **refused.error.to_ledger()})
         if row is not None:
             for outcome in refused.audits:
                 record_outcome(tx, topology, [attempt.txid], [attempt.attempt_id], outcome)

@@ -159,7 +159,7 @@ def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
 
 def record_problem(connection: LedgerConnection, request_id: int, error: ReliabilityError) -> None:
     """Record why a task failed before an attempt had begun; no attempt can tell it."""
-    connection.run("record_problem", request_id=request_id, code=error.code, reason=error.what)
+    connection.run("record_problem", request_id=request_id, **error.to_ledger())
 
 
 def settle(

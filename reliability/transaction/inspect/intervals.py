@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from reliability.core.coordinator import Wait, why_waits
-from reliability.core.errors import error_types
+from reliability.core.errors import error_types, remedy_of
 from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
@@ -253,10 +253,14 @@ def _missing_report(
 # --- not emitted ---------------------------------------------------------------------------------
 
 
-def remedy_then_resume(code: str | None, topology: str, txid: int | None = None) -> str:
-    """Say how to fix what an error names, and how the run goes on then."""
-    error_type = error_types().get(code or "")
-    remedy = error_type.remedy if error_type and error_type.remedy.text else Remedy("fix the cause")
+def remedy_then_resume(
+    code: str | None, topology: str, txid: int | None = None, own: Remedy | None = None
+) -> str:
+    """Say how to fix what an error names, and how the run goes on then.
+
+    :param own: the error's remedy, None if it is the one of its code
+    """
+    remedy = remedy_of(code, own) or Remedy("fix the cause")
     text = remedy.render(topology=topology, txid=txid).rstrip(".")
     return text if remedy.resumes else f"{text}; then: reliability resume-runs {topology}"
 
@@ -334,7 +338,9 @@ def _open(topology: str, rows: Sequence[Row], standing: Standing) -> Iterator[In
         txids = tuple(own["txid"] for own, _ in together)
         steps = {
             IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
-            IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
+            IntervalState.BLOCKED: remedy_then_resume(
+                row["reason_code"], topology, txids[0], Remedy.from_json(row["remedy"])
+            ),
         }
         step = steps.get(judgement.state, "nothing")
         since, why, wait = row["emitted_at"], judgement.why, judgement.wait

@@ -209,13 +209,7 @@ def end_attempt(
     """
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
     connection.opens_within = 0  # whoever waits for the step knows as much
-    ended = connection.run(
-        "end_attempt",
-        status=status.value,
-        reason_code=error.code,
-        reason=error.what,
-        **grant,
-    )
+    ended = connection.run("end_attempt", status=status.value, **error.to_ledger(), **grant)
     return ended > 0
 
 
@@ -237,7 +231,8 @@ def fail_and_raise(connection: LedgerConnection, grant: Grant, error: Reliabilit
 def error_of(connection: LedgerConnection, grant: Grant) -> ReliabilityError:
     """Return why an attempt ended, as the error that a task raises."""
     row = read_attempt(connection, grant)
-    error = error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
+    what = f"attempt {grant.attempt}: {row['reason']}"
+    error = error_from_ledger(row["reason_code"], what, row["remedy"])
     return error.about(topology=grant.topology, txid=grant.attempt.txid)
 
 
