@@ -53,6 +53,7 @@ def explain(
     """
     with ledger() as connection:
         explanation = explain_row(connection, topology, state, read_key(key or []))
+        empty = _nothing_contributed(explanation)
         if contents:
             wanted = contents.select(connection, topology).intervals
             own = [
@@ -60,8 +61,10 @@ def explain(
                 for one in explanation.contributions
                 if one.attempt is not None and one.attempt.txid in wanted
             ]
+            if explanation.contributions:
+                empty = "none of these txids has contributed to it"
             explanation = replace(explanation, contributions=tuple(own))
-    answer(explanation, _explanation(explanation), as_json=as_json)
+    answer(explanation, _explanation(explanation, empty), as_json=as_json)
 
 
 def read_key(parts: Sequence[str]) -> dict[str, str | None]:
@@ -83,7 +86,12 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 _PRESENCE = {"compacted": "this txid and older ones", "adopted": "adopted"}
 
 
-def _explanation(explanation: Explanation) -> Iterator[Part]:
+def _nothing_contributed(explanation: Explanation) -> str:
+    has_row = explanation.row is not None
+    return f"no txid has contributed to {'it' if has_row else 'such a row, and the table has none'}"
+
+
+def _explanation(explanation: Explanation, empty: str) -> Iterator[Part]:
     if explanation.row is not None:
         yield Line(f"now: {format_row(explanation.row)}")
     names = (name for contribution in explanation.contributions for name in contribution.values)
@@ -101,7 +109,7 @@ def _explanation(explanation: Explanation) -> Iterator[Part]:
             )
             for contribution in explanation.contributions
         ],
-        empty="no txid has contributed to it",
+        empty=empty,
         hide_empty=True,
         least=["run", "committed (UTC)"],
     )

@@ -296,6 +296,15 @@ MISTAKES = {
         ),
         "only on the frames whose rows the function returns",
     ),
+    "duplicates that are left out": (
+        lambda b: b.dropDuplicates(["customer"]),
+        "dropDuplicates.. l",
+    ),
+    "a limit": (lambda b: b.limit(3), r"limit\(\) leaves rows out: number them"),
+    "a sample of another": (
+        lambda b: b.sample(0.5, seed=1).limit(1),
+        r"limit\(\) or sample\(\) leaves",
+    ),
     "a union of which one part shows the accounting": (
         lambda b: show_accounting(b.where("id < 9")).unionByName(
             b.where("id >= 9"), allowMissingColumns=True

@@ -32,6 +32,7 @@ from reliability.core.errors import (
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
+from reliability.core.set_aside import MALFORMED
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.frames.storable import unstorable
 from reliability.spark.frames.values import translate_value_errors
@@ -225,16 +226,16 @@ def lose_and_double(batch):
     return {"totals": first.unionByName(batch.where("id = 3"))}
 
 
-@pytest.mark.parametrize("format", FILES)
-def test_a_lost_and_a_doubled_record_are_named(tmp_path, spark, format):
+@pytest.mark.parametrize(("format", "malformed"), [("csv", "fail"), ("jsonl", "quarantine")])
+def test_a_lost_and_a_doubled_record_are_named(tmp_path, spark, format, malformed):
     text = {"csv": "1,1,x\n\n2,1,x\n3,1,x\n", "jsonl": '{"id":1}\n\n{"id":2}\n{"id":3}\n'}
     (tmp_path / f"a.{format}").write_text(text[format])
-    topology = prices(tmp_path, format, lose_and_double, header=False, malformed="fail")
+    topology = prices(tmp_path, format, lose_and_double, header=False, malformed=malformed)
     told = rf'lost, for example row 1 of a\.{format}: \{{"id":2'
-    with pytest.raises(
-        RowsUnaccounted, match=rf"{told}.*doubled, for example row 2 of a\.{format}"
-    ):
+    told = rf"{told}.*doubled, for example row 2 of a\.{format}"
+    with pytest.raises(RowsUnaccounted, match=told) as raised:
         Called.of(spark, topology).check("totals")
+    assert MALFORMED not in raised.value.what
 
 
 @pytest.mark.slow

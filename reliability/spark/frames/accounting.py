@@ -36,6 +36,19 @@ _OPERATIONS = {
 }
 _STOP_IT = ("SubqueryAlias", "Union")
 _COGROUPS = ("FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas")
+#: What leaves rows out of a frame by no condition of theirs, and how it is called.
+_LEAVES_OUT = {
+    "Deduplicate": "dropDuplicates()",
+    "GlobalLimit": "limit()",
+    "Offset": "offset()",
+    "Sample": "sample()",
+    "Except": "subtract()",
+    "Intersect": "intersect()",
+}
+_LEFT_OUT = (
+    "{} leaves rows out: number them with row_number() over a window, and drop() those that are "
+    "not wanted, for a reason"
+)
 _ONE_SIDE = (
     "both frames of a join are made from the batch, and only the left one's rows count: put the "
     "frame on the left that has all rows, and write aggregate() of a union in place of a full join"
@@ -122,7 +135,9 @@ def likely_mistakes(frame: DataFrame) -> list[str]:
         _COGROUP: any(all(len(_shown(p)) == len(ACCOUNTING) for p in c.children) for c in cogroups),
         _FILLED: any("_n" in part.columns and always(part, "_n", "null") for part in parts),
     }
-    return [mistake for mistake, is_there in mistakes.items() if is_there]
+    leaving = dict.fromkeys(_LEAVES_OUT[node.name] for node in nodes if node.name in _LEAVES_OUT)
+    left_out = [_LEFT_OUT.format(" or ".join(leaving))] if leaving else []
+    return [mistake for mistake, is_there in mistakes.items() if is_there] + left_out
 
 
 def _show(name: str, plan: Plan) -> DataFrame:

@@ -13,6 +13,7 @@ from reliability.core.acker import check_emitted
 from reliability.core.column import quoted
 from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import ACCOUNTING, Fold
+from reliability.core.set_aside import MALFORMED
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting import likely_mistakes
@@ -85,7 +86,8 @@ def _examples(batch: DataFrame, arrived: DataFrame, left: Sequence[DataFrame]) -
     gone = ids
     for frame in left:
         gone = gone.unionByName(frame.groupBy("_x").count())
-    columns = [F.col(quoted(name)) for name in batch.columns if name not in ACCOUNTING]
+    hidden = (*ACCOUNTING, MALFORMED)
+    columns = [F.col(quoted(name)) for name in batch.columns if name not in hidden]
     located = batch.select(
         "_x",
         place_of(batch, "file_name").alias("item"),
