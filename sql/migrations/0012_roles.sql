@@ -81,10 +81,10 @@ of_tables(part, kinds, rights, names, columns) AS (VALUES
      ' (commit_number, compacted_through, keep_txids, keep_age)'),
     ('ledger', '{coordinator}', 'INSERT, UPDATE',
      '{alert,attempt,attempt_step,attempt_table,audit_result,checkpoint,correction,emission,'
-     'exclusion,request,schedule,server,sink,skip,topology,transaction,tried_time}', NULL),
+     'exclusion,request,server,sink,skip,topology,transaction,tried_time}', NULL),
     ('ledger', '{coordinator}', 'INSERT, DELETE',
      '{alert_told,difference,participant,quarantined_row}', NULL),
-    ('ledger', '{coordinator}', 'INSERT, UPDATE, DELETE', '{contribution,source_item,verified}',
+    ('ledger', '{coordinator}', 'INSERT, UPDATE, DELETE', '{contribution,schedule,source_item,verified}',
      NULL)),
 of_functions(kinds, names) AS (VALUES
     ('{coordinator}', NULL::text),

@@ -21,7 +21,11 @@ ON CONFLICT (topology) DO UPDATE
         excluded.interval_zone);
 
 -- begin_emission --
--- Record that a run tries to emit, and since when.
+-- Record that a run tries to emit, and since when. The schedule says nothing any more about a topology whose
+-- spout reads by interval no longer.
+WITH untimed AS (
+       DELETE FROM reliability.schedule
+        WHERE topology = %(topology)s AND %(interval_start)s::timestamptz IS NULL)
 INSERT INTO reliability.emission AS e
        (topology, dag_id, run_id, task_id, interval_start, interval_end, interval_zone)
 VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(task_id)s, %(interval_start)s, %(interval_end)s,

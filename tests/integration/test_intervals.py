@@ -89,6 +89,17 @@ def test_a_file_that_comes_after_an_empty_emission_is_told(connection, tmp_path,
     assert str(late.interval) == "1997-02"
 
 
+def test_nothing_is_missing_of_a_spout_that_no_longer_reads_by_interval(
+    emitter, connection, tmp_path
+):
+    """Its schedule stayed: `lag` failed for ever."""
+    emit(emitter, 1)
+    assert "missing" in {state for _, state, _ in states(connection)}
+    untimed = replace(shop(tmp_path), spout=FileSpout(f"{tmp_path}/1997-04/*.parquet"))
+    emit(pipeline_of(untimed, connection), 2)
+    assert {state for _, state, _ in states(connection)} == {"open"}
+
+
 BERLIN = Schedule(
     cron="0 0 * * *",
     time_zone="Europe/Berlin",
