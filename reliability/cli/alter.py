@@ -126,7 +126,7 @@ def plan(
                 say(
                     f"{name} is new: `reliability declare`, or its first emission, makes its tables"
                 )
-    if missing or any(one.states and not one.is_free for one in alterations):
+    if missing or any(one.states for one in alterations):
         raise typer.Exit(FOUND)
 
 
@@ -145,7 +145,7 @@ def _lines(alteration: Alteration, *, is_done: bool) -> Iterator[str]:
         is_kept = is_done and alteration.states
         yield f"{line}: {'done' if is_kept else 'the next run that is emitted applies it'}"
     fenced = f"{alteration.fenced} live attempt{'' if alteration.fenced == 1 else 's'}"
-    if alteration.is_free:
+    if alteration.is_free and not alteration.refused:
         yield (
             f"nothing of {alteration.topology} has committed: the next emission or attempt takes "
             "the definitions of the code by itself"

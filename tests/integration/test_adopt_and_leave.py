@@ -34,6 +34,7 @@ from reliability import (
 )
 from reliability.core.errors import (
     AdoptNotPossible,
+    AlterNotPossible,
     AuditFailed,
     DropNotPossible,
     LedgerBusy,
@@ -50,6 +51,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import BY, Shop, made, shown
 from tests.support.command_line import read, say
@@ -483,10 +485,12 @@ def test_adopted_rows_are_not_lost_with_a_changed_definition(connection):
 
 
 def test_an_empty_adopted_table_is_not_dropped_with_a_changed_definition(connection):
-    """C10: a person's columns, indexes, triggers and grants are in it."""
+    """C10: a person's columns, indexes, triggers and grants are in it. `alter` said it was free."""
     do(connection, f"CREATE TABLE small ({FITS}, note text DEFAULT 'mine')")
     adopt(connection, small(connection).topology, "small", "small")
     changed = small(connection, values={"n": Count()})
+    with pytest.raises(AlterNotPossible, match=r"was adopted; .* and adopt it again"):
+        alter(connection, changed.topology, "a test")
     with pytest.raises(StateDefinitionChanged, match=r"public\.small was adopted"):
         changed.deliver(batch(1))
     assert rows(connection, "SELECT k, note FROM small") == []

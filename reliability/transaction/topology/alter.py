@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.core.errors import AlterNotPossible, LedgerBusy, TargetTableTaken
+from reliability.core.errors import (
+    AlterNotPossible,
+    LedgerBusy,
+    StateDefinitionChanged,
+    TargetTableTaken,
+)
 from reliability.core.names import source_of_table
 from reliability.core.state import History, State, replay_refusal
 from reliability.core.statement_key import StateKey
@@ -42,6 +47,7 @@ from reliability.transaction.topology.declare import (
     statements_to_create,
 )
 from reliability.transaction.topology.lifecycle import (
+    check_can_be_made_again,
     count_rows,
     dependents_of,
     empty_that_waits,
@@ -106,6 +112,8 @@ class Alteration:
     """What differs between the code and the ledger, and what the change takes.
 
     :param differs: the code has other states than the ledger
+    :param states: while nothing has committed, only those that prevent that the states are made
+        again
     :param kept: how the horizons differ; these need no alteration
     :param fenced: how many live attempts are fenced, or would be
     :param counts_from: the next txid that commits; added values count from there on
@@ -225,6 +233,9 @@ def _plan(
     pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
     if reached["commit_number"] > 0:
         states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
+    else:
+        looked_at = (_look_at_free(tx, old, new) for old, new in pairs)
+        states = [state for state in looked_at if state.refusal]
     if any(state.added for state in states):
         lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
     if fenced is None:
@@ -280,6 +291,19 @@ def _look_at(
         return replace(altered, refusal=f"{error.what}; {error.what_to_do}")
     statements = tuple(tx.text_of(step) for step in steps)
     return replace(altered, steps=steps, statements=statements, goes=tuple(goes))
+
+
+def _look_at_free(
+    tx: DatabaseTransaction, old: StateTables | None, new: StateTables | None
+) -> AlteredState:
+    """Look at a state that nothing has committed to: its table is made again, if it can be."""
+    altered = AlteredState(old=old, new=new)
+    try:
+        if old is not None:
+            check_can_be_made_again(tx, old)
+    except StateDefinitionChanged as error:
+        return replace(altered, refusal=f"{error.what}; {error.what_to_do}")
+    return altered
 
 
 def _going_with(tx: DatabaseTransaction, old: StateTables) -> str:

@@ -187,29 +187,36 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
         raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
     for tables in _changed(tx, topology, database):
         act_as_owner(tx, topology.name)
-        if dependents := dependents_of(tx, tables):
-            raise StateDefinitionChanged(
-                f"state {tables.state.name} of {topology.name} has changed before its first "
-                f"commit, and its table {tables.target_name} cannot be made again: "
-                f"{', '.join(dependents)} depends on it",
-                remedy="drop what depends on the table and create it again afterwards, or restore "
-                "the old definition.",
-            )
-        key = StateKey(topology.name, tables.name)
-        is_adopted = tx.first("adoption", **key) is not None
-        if is_adopted or count_rows(tx, tables):
-            what, way = "has rows that no txid has added", f"TRUNCATE {tables.target_name}"
-            if is_adopted:
-                what = "was adopted"
-                way = f"run `reliability drop {topology.name} --keep-tables` and adopt it again"
-            raise StateDefinitionChanged(
-                f"state {tables.state.name} of {topology.name} has changed before its first "
-                f"commit, but its table {tables.target_name} {what}",
-                remedy=f"{way}, or restore the old definition.",
-            )
+        check_can_be_made_again(tx, tables)
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
-        tx.one("forget_state", **key)
+        tx.one("forget_state", **StateKey(topology.name, tables.name))
+
+
+def check_can_be_made_again(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Raise StateDefinitionChanged if the table has rows, or something depends on it (C10)."""
+    state, topology = tables.state.name, tables.topology
+    if dependents := dependents_of(tx, tables):
+        raise StateDefinitionChanged(
+            f"state {state} of {topology} has changed before its first commit, and its table "
+            f"{tables.target_name} cannot be made again: {', '.join(dependents)} depends on it",
+            remedy="drop what depends on the table and create it again afterwards, or restore "
+            "the old definition.",
+        )
+    if tx.first("adoption", **StateKey(topology, tables.name)) is not None:
+        what, way = (
+            "was adopted",
+            f"run `reliability drop {topology} --keep-tables` and adopt it again",
+        )
+    elif count_rows(tx, tables):
+        what, way = "has rows that no txid has added", f"TRUNCATE {tables.target_name}"
+    else:
+        return
+    raise StateDefinitionChanged(
+        f"state {state} of {topology} has changed before its first commit, but its table "
+        f"{tables.target_name} {what}",
+        remedy=f"{way}, or restore the old definition.",
+    )
 
 
 def dependents_of(tx: DatabaseTransaction, tables: StateTables) -> Sequence[str]:
