@@ -97,12 +97,13 @@ def live_attempt_of(row: Row) -> LiveAttempt:
 def blocked_of(row: Row | None) -> Blocked | None:
     if row is None:
         return None
+    remedy = Remedy.from_json(row["remedy"])
     return made_of(
         Blocked,
         row,
         interval=interval_text(row),
         reason_code=row["reason_code"] or "",
-        remedy=Remedy.from_json(row["remedy"]),
+        remedy=remedy and remedy.about(topology=row["topology"], txid=row["txid"]),
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
     )
 

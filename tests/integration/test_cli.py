@@ -34,6 +34,7 @@ from reliability.cli.doctor import CheckResult, CheckStatus
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import NothingToEmit, SourceChanged
+from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
 from reliability.deployment.topologies import load_topology
@@ -579,19 +580,25 @@ def test_what_a_request_met_before_a_rollback_or_a_refreeze_is_no_reason_after_i
     def meet_a_problem():
         shop.clear(3)
         request = shop.runner.contact(3, shop.who(3))
-        problem = SourceChanged("2.csv is another one", remedy="look at {2}.csv of {topology}.")
+        remedy = Remedy("see {file} of {topology}, and {release}.", {"file": "{2}.csv"})
+        problem = SourceChanged("2.csv is another one", remedy=remedy)
         record_problem(shop.connection, request.request_id, problem)
         shop.runner.close(3, shop.run_of(3), ENDED)
 
+    def blocked():
+        return read("status")[0]["blocked"]
+
     def reason():
-        return read("status")[0]["blocked"]["reason"]
+        return blocked()["reason"]
 
     meet_a_problem()
     go_back(shop, 2)
     assert reason().startswith("released after a rollback")
     meet_a_problem()
     assert reason() == "2.csv is another one"
-    assert "look at {2}.csv of {topology}. " in " ".join(say("status").stdout.split())
+    todo = "see {2}.csv of shop, and `reliability release shop`."
+    assert blocked()["remedy"] == todo
+    assert f"{todo} Then" in " ".join(say("status").stdout.split())
     if is_refrozen:
         shop.source.sizes[2] = 3
         shop.runner.refreeze(3, "delivered again")
