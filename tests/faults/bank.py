@@ -44,6 +44,13 @@ ACCOUNTS = ("ann", "bob", "cid", "dan")
 BATCHES = 3
 #: Set where an attempt takes seconds: then there is one batch.
 ENGINE = "RELIABILITY_ENGINE"
+#: Set where the executors of a cluster process.
+MASTER = "RELIABILITY_TEST_MASTER"
+ON_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
 WHY = "a fault test"
 MART = "mart"
 OF_MART = f"RELIABILITY_DSN_{MART.upper()}"
@@ -148,8 +155,10 @@ def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
 
 
 def work_in_spark(connection: LedgerConnection, number: int) -> None:
-    """Do the same with a spark-submit for each step, or in a warm engine."""
-    run_step = steps_here(bank(), __name__, [str(ROOT)], "local[2]", {})
+    """Do the same with a spark-submit for each step, here or on a cluster, or in a warm engine."""
+    master = os.environ.get(MASTER)
+    conf = ON_CLUSTER if master else {}
+    run_step = steps_here(bank(), __name__, [str(ROOT)], master or "local[2]", conf)
     do_run(connection, bank(), None, contact_of(number), run_step)
 
 

@@ -140,7 +140,11 @@ SCENARIOS = (
     ),
     *(
         Scenario(f"process, {name}", "work_in_spark", choose=last_of(*OF_DRIVER), engine=engine)
-        for engine, name in (("submit", "spark-submit"), ("warm", "warm engine"))
+        for engine, name in (
+            ("submit", "spark-submit"),
+            ("warm", "warm engine"),
+            ("cluster", "spark-submit to a cluster"),
+        )
     ),
 )
 
@@ -169,14 +173,15 @@ class Matrix:
     """Runs cells on one server.
 
     :param variables: for the processes, to find the server
-    :param start_engine: starts the warm engine unless it runs
+    :param of_engine: starts a scenario's engine unless it runs, and returns more variables, for
+        processes that process with it
     :param of_airflow: returns more variables, for processes that need Airflow
     :ivar snapshots: how many were read beside all cells
     """
 
     proxy: Proxy
     variables: Mapping[str, str]
-    start_engine: Callable[[], None]
+    of_engine: Callable[[str], Mapping[str, str]]
     of_airflow: Callable[[], Mapping[str, str]]
     snapshots: int = 0
     _scenario: Scenario = COMMITTING
@@ -196,8 +201,6 @@ class Matrix:
     ) -> Iterator[Outcome]:
         """Let each kind of fault happen to what is chosen of the changes of a clean run."""
         self._scenario = scenario
-        if scenario.engine == "warm":
-            self.start_engine()
         with self._databases() as template:
             self._do_all(scenario.before, template)
             with self._databases(template) as database:
@@ -299,7 +302,7 @@ class Matrix:
         if self._scenario.in_airflow:
             variables |= self.of_airflow()
         if self._scenario.engine:
-            variables[bank.ENGINE] = self._scenario.engine
+            variables |= self.of_engine(self._scenario.engine)
         if self._scenario.has_mart:
             variables[bank.OF_MART] = self.proxy.dsn(mart_of(database))
         process: BaseProcess = self._context.Process(

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from dev.services.environment import Environment
 from tests.end_to_end.stand_in import put_command
-from tests.faults.bank import METADATA
+from tests.faults.bank import ENGINE, MASTER, METADATA
 from tests.faults.matrix import SCENARIOS, Matrix, Outcome
 from tests.faults.proxy import Change, FaultKind, Proxy
 from tests.support.fix_postgres import running_environment
+from tests.support.standalone import standalone_cluster
 
 DAGS = Path(__file__).with_name("dags")
 
@@ -52,11 +53,24 @@ def server() -> Iterator[Matrix]:
         def of_airflow() -> Mapping[str, str]:
             return _airflow(environment, Path(name))
 
-        try:
-            yield Matrix(proxy, dict(os.environ), environment.start_engine, of_airflow)
-        finally:
-            environment.engine.stop()
-            proxy.close()
+        @cache
+        def of_cluster() -> Mapping[str, str]:
+            cluster = stack.enter_context(
+                standalone_cluster(Path(name) / "cluster", environment.java.home, credentials.env())
+            )
+            return {MASTER: cluster.master, "PYSPARK_PYTHON": str(cluster.python)}
+
+        def of_engine(engine: str) -> Mapping[str, str]:
+            if engine == "cluster":
+                return {ENGINE: "submit", **of_cluster()}
+            if engine == "warm":
+                environment.start_engine()
+            return {ENGINE: engine}
+
+        with ExitStack() as stack:
+            stack.callback(proxy.close)
+            stack.callback(environment.engine.stop)
+            yield Matrix(proxy, dict(os.environ), of_engine, of_airflow)
 
 
 def _airflow(environment: Environment, folder: Path) -> Mapping[str, str]:

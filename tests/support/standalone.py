@@ -12,11 +12,10 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,6 +25,7 @@ from dev.services.processes import descendants, family, kill, wait_until
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 START_SECONDS = 120
+WORKERS = 2
 
 
 @dataclass
@@ -64,11 +64,15 @@ class Node:
 
 @dataclass
 class StandaloneCluster:
-    """A master and its workers; `python` is the one of their executors."""
+    """A master and its workers; `python` is the one of their executors.
+
+    :param variables: for the nodes and what they start; they have nothing of this environment
+    """
 
     folder: Path
     java_home: Path
     python: Path
+    variables: Mapping[str, str]
     nodes: list[Node] = field(default_factory=list)
     master: str = ""
 
@@ -103,6 +107,7 @@ class StandaloneCluster:
             "SPARK_WORKER_DIR": str(folder / "work"),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.decommission.enabled=true",
+            **self.variables,
         }
         address = ("--host", host, "--port", "0", "--webui-port", "0")
         with (folder / "log").open("w") as log:
@@ -150,12 +155,14 @@ def python_of_executors(folder: Path) -> Path:
 
 
 @contextmanager
-def standalone_cluster(folder: Path, java_home: Path, count: int = 2) -> Iterator[Any]:
+def standalone_cluster(
+    folder: Path, java_home: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[StandaloneCluster]:
     """Run a cluster while the block does."""
     python = python_of_executors(folder / "python")
-    cluster = StandaloneCluster(folder, java_home, python)
+    cluster = StandaloneCluster(folder, java_home, python, variables or {})
     try:
-        cluster.start(count)
+        cluster.start(WORKERS)
         yield cluster
     finally:
         cluster.stop()
