@@ -13,7 +13,6 @@ import typer
 from reliability.cli.terminal import stdout
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
-from reliability.core.remedy import Remedy
 from reliability.core.txids import format_txids, name_txids, with_noun
 from reliability.transaction.correct.rollback import RunToClear
 
@@ -41,8 +40,6 @@ def plain(value: Any) -> Any:
             return bytes(value).hex()
         case ReliabilityError():
             return {"code": value.code, "what": value.message, "todo": value.what_to_do}
-        case Remedy():
-            return value.render()
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value) and not hasattr(value, "parse"):

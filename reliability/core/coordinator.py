@@ -37,7 +37,7 @@ from reliability.core.errors import (
     TxidBlocked,
     TxidHeld,
     UnexpectedAnswer,
-    remedy_of,
+    remedy_from_ledger,
 )
 from reliability.core.plan import Position
 from reliability.core.remedy import Remedy
@@ -173,7 +173,7 @@ class Blocked:
     """An uncommitted txid that no run is working on; it blocks all later ones.
 
     :param dag_id, run_id: the run that emitted it
-    :param remedy: that of its reason, None if it is the one of the code
+    :param remedy: that of the reason; empty if it is the one of its code
     :param requested_by: the runs, as (dag_id, run_id), that have ever requested it
     :param is_held: it was rolled back, and a person must release it
     :param is_released: it was rolled back and released, and no run has requested it since
@@ -185,7 +185,7 @@ class Blocked:
     interval: str
     reason: str
     reason_code: str = ""
-    remedy: Remedy | None = None
+    remedy: str = ""
     dag_id: str = ""
     requested_by: tuple[tuple[str, str], ...] = ()
     is_held: bool = False
@@ -210,11 +210,13 @@ class Blocked:
             return TxidHeld.remedy
         if self.is_released:
             return Remedy(_RESUME)
-        remedy = remedy_of(self.reason_code, self.remedy)
+        remedy = remedy_from_ledger(self.reason_code, self.remedy)
         if remedy is None:
             return None
-        cured = remedy.then(_REDELIVERED) if self.reason_code in _CURED_BY_A_FILE else remedy
-        return cured if remedy.resumes else cured.then(f"Then {_RESUME}")
+        resumes = remedy.runs("resume_runs")
+        if self.reason_code in _CURED_BY_A_FILE and not remedy.runs("refreeze"):
+            remedy = remedy.then(_REDELIVERED)
+        return remedy if resumes else remedy.then(f"Then {_RESUME}")
 
     def advice(self, topology: str) -> str:
         return self.error().about(topology=topology).advice

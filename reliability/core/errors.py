@@ -13,8 +13,7 @@ it is known: where it is raised, or on its way to a person (`about`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from reliability.core.remedy import Remedy
 
@@ -99,9 +98,9 @@ run `reliability release shop`, then `reliability resume-runs shop`.
         return self.remedy.render(topology=self.topology, txid=self.txid)
 
     def to_ledger(self) -> dict[str, str | None]:
-        """Return its code, what happened, and its remedy unless it is that of the class."""
+        """Return its code, what happened, and its remedy unless that is the one of its class."""
         is_own = self.remedy is not type(self).remedy
-        remedy = self.remedy.to_json() if is_own else None
+        remedy = self.remedy.to_text() if is_own else None
         return {"reason_code": self.code, "reason": self.what, "remedy": remedy}
 
     @property
@@ -758,19 +757,15 @@ def error_types() -> dict[str, type[ReliabilityError]]:
     return {ReliabilityError.code: ReliabilityError, **_TYPES}
 
 
-def remedy_of(code: str | None, own: Remedy | None = None) -> Remedy | None:
-    """Return what to do about an error that the ledger stores, None if it does not say.
-
-    :param own: the error's, None if it is the one of its code
-    """
+def remedy_from_ledger(code: str | None, remedy: str | None) -> Remedy | None:
+    """Return what to do about an error that the ledger stores (`to_ledger`), None if unknown."""
+    if remedy:
+        return Remedy(remedy)
     error_type = error_types().get(code or "")
-    remedy = own or (error_type.remedy if error_type else None)
-    return remedy if remedy and remedy.text else None
+    return error_type.remedy if error_type and error_type.remedy.text else None
 
 
-def error_from_ledger(
-    code: str | None, what: str, remedy: Mapping[str, Any] | None = None
-) -> ReliabilityError:
+def error_from_ledger(code: str | None, what: str, remedy: str | None = None) -> ReliabilityError:
     """Rebuild an error from what the ledger stores (`to_ledger`).
 
     >>> error_from_ledger("ROLLED_BACK", "txids after 1 were rolled back").code
@@ -778,4 +773,4 @@ def error_from_ledger(
     """
     types = error_types() | {"ROLLED_BACK": TxidHeld}  # an attempt that a rollback has ended
     error_type = types.get(code or "", AttemptIncomplete)
-    return error_type(what, remedy=Remedy.from_json(remedy))
+    return error_type(what, remedy=Remedy(remedy) if remedy else None)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from string import Formatter
-from typing import Any
 
 #: The command lines that remedies name.
 COMMANDS = {
@@ -50,17 +48,7 @@ class Remedy:
     @classmethod
     def literal(cls, text: str) -> Remedy:
         """Return a remedy with this very text, which has no fields."""
-        return cls(text.replace("{", "{{").replace("}", "}}"))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Remedy | None:
-        """Return what `to_json` has made; None for None."""
-        return None if data is None else cls(data["text"], data["names"])
-
-    def to_json(self) -> str:
-        """Return it for the ledger."""
-        names = {name: str(value) for name, value in self.names.items()}
-        return json.dumps({"text": self.text, "names": names}, ensure_ascii=False)
+        return cls(_escaped(text))
 
     def about(self, **names: object) -> Remedy:
         return replace(self, names={**names, **self.names})
@@ -69,10 +57,32 @@ class Remedy:
         """Return it with more to do afterwards."""
         return replace(self, text=f"{self.text} {text}")
 
-    @property
-    def resumes(self) -> bool:
-        """Say whether it says how the run goes on."""
-        return any(name == "resume_runs" for _, _, name, _ in Formatter().parse(self.text))
+    def runs(self, command: str) -> bool:
+        """Say whether one of its commands is that of this name."""
+        return any(name == command for _, name, _, _ in Formatter().parse(self.text))
+
+    def to_text(self) -> str:
+        """Return the text of an equal remedy that has no names of its own.
+
+        >>> Remedy("see {file}, then {release}.", {"file": "{a}.csv"}).to_text()
+        'see {{a}}.csv, then {release}.'
+        >>> Remedy("run {exclude}.", {"file": "a.csv"}).to_text()
+        "run `reliability exclude {topology} a.csv --reason '…'`."
+        """
+        parts: list[str] = []
+        for text, name, _, _ in Formatter().parse(self.text):
+            parts.append(_escaped(text))
+            if name is not None:
+                parts.append(self._filled(name))
+        return "".join(parts)
+
+    def _filled(self, name: str) -> str:
+        if name in self.names:
+            return _escaped(str(self.names[name]))
+        line = COMMANDS.get(name, "")
+        if any(own in self.names for _, own, _, _ in Formatter().parse(line)):
+            return f"`{Remedy(line, self.names).to_text()}`"
+        return f"{{{name}}}"
 
     def render(self, **names: object) -> str:
         """Return it for a person; what is not known is in capitals, for the person to fill in."""
@@ -80,6 +90,10 @@ class Remedy:
         for command, line in COMMANDS.items():
             known[command] = f"`{line.format_map(known)}`"
         return self.text.format_map(known)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 class _Names(dict[str, object]):

@@ -19,7 +19,6 @@ from reliability.core.difference import Difference
 from reliability.core.fold import Fold
 from reliability.core.periods import UTC
 from reliability.core.plan import Due, Position
-from reliability.core.remedy import Remedy
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
@@ -97,13 +96,12 @@ def live_attempt_of(row: Row) -> LiveAttempt:
 def blocked_of(row: Row | None) -> Blocked | None:
     if row is None:
         return None
-    remedy = Remedy.from_json(row["remedy"])
     return made_of(
         Blocked,
         row,
         interval=interval_text(row),
         reason_code=row["reason_code"] or "",
-        remedy=remedy and remedy.about(topology=row["topology"], txid=row["txid"]),
+        remedy=row["remedy"] or "",
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
     )
 

@@ -17,6 +17,7 @@ CREATE TABLE reliability.emission (
     failing_since  timestamptz,                           -- the first failure since it last emitted
     reason_code    text,
     reason         text,
+    remedy         text,                                  -- unless it is that of the code
     PRIMARY KEY (topology, dag_id, run_id),
     CONSTRAINT emission_interval_has_both_ends CHECK (
         (interval_start IS NULL) = (interval_end IS NULL)),
@@ -25,6 +26,7 @@ CREATE TABLE reliability.emission (
     CONSTRAINT failed_emission_says_why CHECK (
         (status = 'FAILED') = (reason_code IS NOT NULL)
         AND (reason_code IS NULL) = (reason IS NULL)
+        AND (remedy IS NULL OR reason_code IS NOT NULL)
         AND (status <> 'FAILED' OR failing_since IS NOT NULL))
 );
 CREATE INDEX emission_by_interval ON reliability.emission (topology, interval_start, interval_end);

@@ -20,7 +20,7 @@ CREATE TABLE reliability.request (
     tasks_ended_at timestamptz,             -- when the run's tasks for the txid had ended
     problem_code   text,                    -- what a task has met before an attempt could begin,
     problem        text,                    -- and no attempt could tell; NULL again when one begins
-    problem_remedy jsonb,                   -- unless it is that of the code
+    problem_remedy text,                    -- unless it is that of the code
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction,
     CONSTRAINT request_is_numbered UNIQUE (topology, txid, dag_id, run_id, number),
     CONSTRAINT request_kind CHECK (kind IN ('COMMIT', 'REPLAY')),

@@ -14,7 +14,7 @@ CREATE TABLE reliability.attempt (
     sealing_task        text,                          -- the task that seals it
     reason_code         text,
     reason              text,
-    remedy              jsonb,                         -- unless it is that of the code
+    remedy              text,                          -- unless it is that of the code
     verdict             text,                          -- PARKED or SKIPPED: an empty attempt
     verdict_reason      text,
     -- An opaque spout's batch belongs to the attempt until its txid commits. It starts where the

@@ -86,9 +86,7 @@ SELECT txid FROM reliability.blocked_transaction
 SELECT o.topology, o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end, o.interval_zone,
        o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
-       CASE WHEN NOT why.is_known THEN NULL
-            WHEN asked.problem IS NOT NULL THEN asked.problem_code ELSE last.reason_code
-       END AS reason_code,
+       CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
        CASE WHEN NOT why.is_known THEN NULL
             WHEN asked.problem IS NOT NULL THEN asked.problem_remedy ELSE last.remedy
        END AS remedy,

@@ -94,6 +94,12 @@ WITH words AS (
                OR EXISTS (SELECT FROM words, concat_ws(' ', r.problem, r.problem_remedy) AS text
                            WHERE position(value in lower(text)) > 0 AND text ~* pattern))
     RETURNING 1
+), emissions AS (
+       UPDATE reliability.emission e SET reason = %(instead)s, remedy = NULL
+        WHERE e.topology = %(topology)s AND e.reason <> %(instead)s
+          AND EXISTS (SELECT FROM words, concat_ws(' ', e.reason, e.remedy) AS text
+                       WHERE position(value in lower(text)) > 0 AND text ~* pattern)
+    RETURNING 1
 ), events AS (
        UPDATE reliability.attempt_event a SET reason = %(instead)s
         WHERE a.topology = %(topology)s AND a.reason <> %(instead)s
@@ -120,7 +126,8 @@ WITH words AS (
 )
 SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM events)
        + (SELECT count(*) FROM audits) + (SELECT count(*) FROM verified)
-       + (SELECT count(*) FROM problems) + (SELECT count(*) FROM alerts) AS texts;
+       + (SELECT count(*) FROM problems) + (SELECT count(*) FROM emissions)
+       + (SELECT count(*) FROM alerts) AS texts;
 
 -- erased_keys --
 -- The hashes of the persons whose rows every attempt of a topology leaves out.

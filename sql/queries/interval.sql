@@ -22,7 +22,7 @@ ON CONFLICT (topology) DO UPDATE
 
 -- begin_emission --
 -- Record that a run tries to emit, and since when. The schedule says nothing any more about a topology whose
--- spout reads by interval no longer.
+-- spout no longer reads by interval.
 WITH untimed AS (
        DELETE FROM reliability.schedule
         WHERE topology = %(topology)s AND %(interval_start)s::timestamptz IS NULL)
@@ -34,14 +34,14 @@ ON CONFLICT (topology, dag_id, run_id) DO UPDATE
    SET task_id = excluded.task_id, interval_start = excluded.interval_start,
        interval_end = excluded.interval_end, interval_zone = excluded.interval_zone,
        status = 'EMITTING', began_at = clock_timestamp(), ended_at = NULL,
-       reason_code = NULL, reason = NULL
+       reason_code = NULL, reason = NULL, remedy = NULL
 RETURNING began_at;
 
 -- complete_emission --
 -- Record that the run has emitted, in the transaction that allocates its txids.
 UPDATE reliability.emission
    SET status = 'EMITTED', ended_at = clock_timestamp(), failing_since = NULL,
-       reason_code = NULL, reason = NULL
+       reason_code = NULL, reason = NULL, remedy = NULL
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
 RETURNING run_id;
 
@@ -50,7 +50,7 @@ RETURNING run_id;
 UPDATE reliability.emission
    SET status = 'FAILED', ended_at = clock_timestamp(),
        failing_since = coalesce(failing_since, clock_timestamp()),
-       reason_code = %(reason_code)s, reason = %(reason)s
+       reason_code = %(reason_code)s, reason = %(reason)s, remedy = %(remedy)s
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
    AND status <> 'EMITTED';
 
@@ -118,7 +118,7 @@ SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timesta
 -- The last try of each interval, if it has not emitted. An untimed spout has no intervals: its last
 -- try of all. An interval that overlapped others is done when others cover all of it.
 SELECT e.topology, e.dag_id, e.run_id, e.interval_start, e.interval_end, e.interval_zone, e.status,
-       e.began_at, e.failing_since, e.reason_code, e.reason, clock_timestamp() AS now
+       e.began_at, e.failing_since, e.reason_code, e.reason, e.remedy, clock_timestamp() AS now
   FROM reliability.emission e
  WHERE (%(topology)s::text IS NULL OR e.topology = %(topology)s) AND e.status <> 'EMITTED'
    AND CASE WHEN e.interval_start IS NULL THEN NOT EXISTS (

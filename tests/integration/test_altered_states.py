@@ -432,6 +432,19 @@ def test_before_the_first_commit_nothing_is_to_be_altered(connection):
     assert old.statuses() == ["1:0 PROCESSED"]
 
 
+def test_before_the_first_commit_a_table_that_cannot_be_made_again_is_told(
+    connection, add_database
+):
+    """C10: `alter` called it free, and the next task was refused."""
+    east = add_database("east")
+    old = Library(connection, words(OLD), State("far", values={"n": Count()}, database="east"))
+    execute(east, "CREATE VIEW public.reader AS SELECT n FROM public.far")
+    execute(connection, "CREATE TABLE public.near (n bigint)")
+    far = State("far", values={"most": Max("length", "bigint")}, database="east")
+    with pytest.raises(AlterNotPossible, match=r"near exists and .*far: .* view public\.reader"):
+        altered(connection, old, words(OLD), State("near", values={"n": Count()}), far)
+
+
 def test_a_driver_with_older_code_than_its_task_stages_nothing(connection, monkeypatch):
     """C11: its rows would leave the added column NULL, and the accounts would balance."""
     old = Library(connection, words(OLD))

@@ -317,10 +317,11 @@ def test_no_part_of_the_ledger_has_the_key(connection):
 
 
 TOLD = """
-    UPDATE reliability.attempt SET remedy = '{"text": "ask ann@x.org", "names": {}}'
-     WHERE reason_code IS NOT NULL;
+    UPDATE reliability.attempt SET remedy = 'ask ann@x.org' WHERE reason_code IS NOT NULL;
+    UPDATE reliability.emission SET status = 'FAILED', reason_code = 'KeyError',
+           reason = '"ann@x.org"', failing_since = now();
     UPDATE reliability.request
-       SET problem_code = 'FILE_REFUSED', problem = 'bob''s', problem_remedy = '"ann@x.org"'
+       SET problem_code = 'FILE_REFUSED', problem = 'bob''s', problem_remedy = 'ann@x.org'
      WHERE request_id = (SELECT min(request_id) FROM reliability.request);
     UPDATE reliability.request SET problem_code = 'FILE_REFUSED', problem = 'ann@x.org.csv'
      WHERE request_id = (SELECT max(request_id) FROM reliability.request)

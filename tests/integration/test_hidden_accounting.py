@@ -330,6 +330,16 @@ def test_an_error_says_what_is_likely_to_have_lost_rows(batch, emitted, name):
         )
 
 
+def test_a_lookup_table_without_duplicates_is_not_blamed(batch, customers, emitted):
+    """The join loses the rows."""
+    few = customers.where("customer > 3").dropDuplicates(["customer"])
+    made = show_accounting(batch.join(few, "customer"))
+    meta = BatchMeta(items=(), emitted=emitted)
+    with pytest.raises(RowsUnaccounted) as raised:
+        check_arrived("s", fold_of(made), meta, show_accounting(batch), made, [])
+    assert "leaves rows out" not in str(raised.value)
+
+
 def test_what_the_error_advises_accounts_for_all_rows(batch, emitted):
     even, odd = batch.where("id % 2 = 0"), batch.where("id % 2 = 1")
     pairs = [part.withColumn("pair", F.expr("id div 2")) for part in (even, odd)]

@@ -390,6 +390,9 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     assert states(connection) == [("1997-01", "waiting", 1)]
     fail_with(ValueError("of a spout"))
     assert rows(connection, EMISSIONS) == [("r", "FAILED", "ValueError", "of a spout")]
+    fail_with(SourceUnreadable("it is locked", remedy="ask {whoever} has it."))
+    [report] = lacking(connection).reports
+    assert report.next_step == "ask {whoever} has it; then: reliability resume-runs shop"
     fail_with(LedgerUnavailable("for a moment"))  # the task waits: nothing has failed
     assert rows(connection, EMISSIONS) == [("r", "EMITTING", None, None)]
     assert states(connection) == [("1997-01", "emitting", 1)]
@@ -397,7 +400,8 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     emitter.again("r").emit(january)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
     # an earlier try of the task, which was thought dead
-    connection.run("fail_emission", topology="shop", reason_code="X", reason="too late", **RUN)
+    late = SourceNotReady("too late").to_ledger()
+    connection.run("fail_emission", topology="shop", **late, **RUN)
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
 
 

@@ -326,11 +326,14 @@ def test_a_reason_reaches_the_ledger_whatever_its_characters(encoded):
     pipeline = encoded("LATIN1", ["man"])
     grant = pipeline.begin(1)
     connection = pipeline.runner.connection
-    error = error_types()["PROCESS_FUNCTION_FAILED"]("“5 €”\0 and a surrogate \udcff")
-    assert end_attempt(connection, grant, error)
-    assert read_attempt(connection, grant)["reason"] == (
-        "\\u201c5 \\u20ac\\u201d\\0 and a surrogate \\udcff"
+    text, stored = (
+        "“5 €”\0 and a surrogate \udcff",
+        "\\u201c5 \\u20ac\\u201d\\0 and a surrogate \\udcff",
     )
+    error = error_types()["PROCESS_FUNCTION_FAILED"](text, remedy=text)
+    assert end_attempt(connection, grant, error)
+    attempt = read_attempt(connection, grant)
+    assert (attempt["reason"], attempt["remedy"]) == (stored, stored)
 
 
 @pytest.mark.parametrize("encoding", ["WIN1252", "LATIN2"])

@@ -46,8 +46,8 @@ _LEAVES_OUT = {
     "Intersect": "intersect()",
 }
 _LEFT_OUT = (
-    "{} leaves rows out: number them with row_number() over a window, and drop() those that are "
-    "not wanted, for a reason"
+    "{} leaves rows out: number them with row_number() over a window, and call reliability.drop() "
+    "of those that are not wanted"
 )
 _ONE_SIDE = (
     "both frames of a join are made from the batch, and only the left one's rows count: put the "
@@ -135,7 +135,11 @@ def likely_mistakes(frame: DataFrame) -> list[str]:
         _COGROUP: any(all(len(_shown(p)) == len(ACCOUNTING) for p in c.children) for c in cogroups),
         _FILLED: any("_n" in part.columns and always(part, "_n", "null") for part in parts),
     }
-    leaving = dict.fromkeys(_LEAVES_OUT[node.name] for node in nodes if node.name in _LEAVES_OUT)
+    leaving = dict.fromkeys(
+        _LEAVES_OUT[node.name]
+        for node in nodes
+        if node.name in _LEAVES_OUT and any(map(_has_accounting, node.children))
+    )
     left_out = [_LEFT_OUT.format(" or ".join(leaving))] if leaving else []
     return [mistake for mistake, is_there in mistakes.items() if is_there] + left_out
 

@@ -320,10 +320,10 @@ def recorded_emission(
 def _record_failure(
     connection: LedgerConnection, topology: str, run: Run, error: Exception
 ) -> None:
-    code, reason = type(error).__name__, str(error)
+    why = {"reason_code": type(error).__name__, "reason": str(error), "remedy": None}
     if isinstance(error, ReliabilityError):
-        code, reason = error.code, error.what
+        why = error.to_ledger()
     try:
-        connection.run("fail_emission", topology=topology, reason_code=code, reason=reason, **run)
+        connection.run("fail_emission", topology=topology, **why, **run)
     except ReliabilityError as unrecorded:  # it must not hide the first error
         logger.warning("the failed emission was not recorded: %s", unrecorded)

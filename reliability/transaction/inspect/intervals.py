@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from reliability.core.coordinator import Wait, why_waits
-from reliability.core.errors import error_types, remedy_of
+from reliability.core.errors import error_types, remedy_from_ledger
 from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
@@ -253,16 +253,13 @@ def _missing_report(
 # --- not emitted ---------------------------------------------------------------------------------
 
 
-def remedy_then_resume(
-    code: str | None, topology: str, txid: int | None = None, own: Remedy | None = None
-) -> str:
-    """Say how to fix what an error names, and how the run goes on then.
-
-    :param own: the error's remedy, None if it is the one of its code
-    """
-    remedy = remedy_of(code, own) or Remedy("fix the cause")
+def remedy_then_resume(row: Row, topology: str, txid: int | None = None) -> str:
+    """Say how to fix what an error names, and how the run goes on then."""
+    remedy = remedy_from_ledger(row["reason_code"], row["remedy"]) or Remedy("fix the cause")
     text = remedy.render(topology=topology, txid=txid).rstrip(".")
-    return text if remedy.resumes else f"{text}; then: reliability resume-runs {topology}"
+    return (
+        text if remedy.runs("resume_runs") else f"{text}; then: reliability resume-runs {topology}"
+    )
 
 
 def _unfinished(topology: str, row: Row) -> IntervalReport:
@@ -276,7 +273,7 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
         step = error_types()[row["reason_code"]].remedy.text
     else:
         state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
-        step = remedy_then_resume(row["reason_code"], topology)
+        step = remedy_then_resume(row, topology)
     return _report(topology, state, row, since, why, step)
 
 
@@ -338,9 +335,7 @@ def _open(topology: str, rows: Sequence[Row], standing: Standing) -> Iterator[In
         txids = tuple(own["txid"] for own, _ in together)
         steps = {
             IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
-            IntervalState.BLOCKED: remedy_then_resume(
-                row["reason_code"], topology, txids[0], Remedy.from_json(row["remedy"])
-            ),
+            IntervalState.BLOCKED: remedy_then_resume(row, topology, txids[0]),
         }
         step = steps.get(judgement.state, "nothing")
         since, why, wait = row["emitted_at"], judgement.why, judgement.wait

@@ -104,6 +104,11 @@ class Overview:
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("window", "oldest_uncommitted_at", "lacking", "replays"):
             del own[name]
+        if (blocked := self.blocked) is not None:
+            facts = {field.name: getattr(blocked, field.name) for field in fields(blocked)}
+            del facts["remedy"]
+            todo = blocked.error().about(topology=self.topology).what_to_do
+            own["blocked"] = {**facts, "todo": todo}
         return {
             **own,
             "waiting": self.waiting,

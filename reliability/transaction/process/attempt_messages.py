@@ -25,6 +25,7 @@ from reliability.core.errors import (
     error_from_ledger,
 )
 from reliability.core.fold import Fold
+from reliability.core.remedy import Remedy
 from reliability.core.set_aside import Correction, Kind, QuarantinedRow, SetAside
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.statement_key import StatementKey
@@ -190,9 +191,11 @@ def with_changed_columns(
         return error
     return SchemaMismatch(
         f"{error.what}. Compared with the file of txid {row['txid']}: {'; '.join(differences)}",
-        remedy=f"if the file is wrong, deliver it again and type `reliability replay "
-        f"{topology.name} {grant.txid} --refreeze`, then `reliability resume-runs "
-        f"{topology.name}`. Otherwise {error.what_to_do}",
+        remedy=Remedy(
+            "if the file is wrong, deliver it again and run {refreeze}, then {resume_runs}. "
+            "Otherwise {otherwise}",
+            {"otherwise": error.what_to_do},
+        ),
     )
 
 

@@ -47,7 +47,7 @@ from reliability.transaction.topology.declare import (
     statements_to_create,
 )
 from reliability.transaction.topology.lifecycle import (
-    check_can_be_made_again,
+    check_table_may_go,
     count_rows,
     dependents_of,
     empty_that_waits,
@@ -112,8 +112,7 @@ class Alteration:
     """What differs between the code and the ledger, and what the change takes.
 
     :param differs: the code has other states than the ledger
-    :param states: while nothing has committed, only those that prevent that the states are made
-        again
+    :param states: while nothing has committed, only those whose tables cannot be made again
     :param kept: how the horizons differ; these need no alteration
     :param fenced: how many live attempts are fenced, or would be
     :param counts_from: the next txid that commits; added values count from there on
@@ -151,10 +150,11 @@ def plan_alteration(connection: LedgerConnection, topology: Topology) -> Alterat
 
     :raises StateDefinitionChanged: a table is not as the ledger's definition says
     """
-    with TopologyDatabases.of_known(connection, topology.name) as databases:
-        elsewhere = _elsewhere(databases, topology)
-        with connection.transaction() as tx:
-            return _plan(tx, topology, elsewhere)
+    with (
+        TopologyDatabases.of_known(connection, topology.name) as databases,
+        connection.transaction() as tx,
+    ):
+        return _plan(tx, databases, topology)
 
 
 def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alteration:
@@ -177,14 +177,13 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     if planned.is_free:
         return planned
     with TopologyDatabases.of_known(connection, topology.name) as databases:
-        elsewhere = _elsewhere(databases, topology)
         fenced = 0
         for _ in range(_ROUNDS):
             fenced += _fence(databases)
             with hold_at_rest(connection, databases.topology) as tx:
                 if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
                     continue
-                done = _plan(tx, topology, elsewhere, fenced)
+                done = _plan(tx, databases, topology, fenced)
                 _check_possible(done)
                 act_as_owner(tx, topology.name, "alter")
                 for altered in done.states:
@@ -222,8 +221,8 @@ def _fence(databases: TopologyDatabases) -> int:
 
 def _plan(
     tx: DatabaseTransaction,
+    databases: TopologyDatabases,
     topology: Topology,
-    elsewhere: Sequence[AlteredState],
     fenced: int | None = None,
 ) -> Alteration:
     position = tx.one("topology_position", topology=topology.name)
@@ -231,10 +230,11 @@ def _plan(
     states: list[AlteredState] = []
     lacking: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
+    elsewhere = _elsewhere(databases, topology, is_free=reached["commit_number"] == 0)
     if reached["commit_number"] > 0:
         states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
     else:
-        looked_at = (_look_at_free(tx, old, new) for old, new in pairs)
+        looked_at = [*(_look_at_free(tx, old, new) for old, new in pairs), *elsewhere]
         states = [state for state in looked_at if state.refusal]
     if any(state.added for state in states):
         lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
@@ -296,13 +296,18 @@ def _look_at(
 def _look_at_free(
     tx: DatabaseTransaction, old: StateTables | None, new: StateTables | None
 ) -> AlteredState:
-    """Look at a state that nothing has committed to: its table is made again, if it can be."""
+    """Look at a state that nothing has committed to: its table is made again, if it can be.
+
+    Whether it has rows that no txid has added is not asked: who plans may read no tables.
+    """
     altered = AlteredState(old=old, new=new)
     try:
         if old is not None:
-            check_can_be_made_again(tx, old)
-    except StateDefinitionChanged as error:
-        return replace(altered, refusal=f"{error.what}; {error.what_to_do}")
+            check_table_may_go(tx, old)
+        if new is not None and (old is None or old.target_name != new.target_name):
+            check_table_is_free(tx, new)
+    except (StateDefinitionChanged, TargetTableTaken) as error:
+        return replace(altered, refusal=f"{error.what}; {error.what_to_do.rstrip('.')}")
     return altered
 
 
@@ -378,18 +383,25 @@ def _kept(tx: DatabaseTransaction, topology: Topology) -> list[str]:
     return differing
 
 
-def _elsewhere(databases: TopologyDatabases, topology: Topology) -> list[AlteredState]:
-    """Return the states in other databases that differ, all refused.
+def _elsewhere(
+    databases: TopologyDatabases, topology: Topology, *, is_free: bool
+) -> list[AlteredState]:
+    """Return the states in other databases that differ, all refused unless nothing has committed.
 
     Several databases would have to be altered at one moment: between two of them an attempt could
     be sealed for the old shape of one state and the new shape of another.
     """
-    refused: list[AlteredState] = []
+    differing: list[AlteredState] = []
     for name in sorted({*databases.others, *topology.databases}):
         declared: Sequence[StateTables] = ()
         if name in databases.others:
             declared = declared_tables(databases.connection_of(name), topology.name)
-        refused += [
+            if is_free:
+                with databases.connection_of(name).transaction() as tx:
+                    pairs = _differing(declared, topology, name)
+                    differing += [_look_at_free(tx, old, new) for old, new in pairs]
+                continue
+        differing += [
             AlteredState(
                 refusal=f"it is in database {name}, and only states in the ledger's database can "
                 "be altered; restore its old definition, or give the new one to a topology of "
@@ -399,7 +411,7 @@ def _elsewhere(databases: TopologyDatabases, topology: Topology) -> list[Altered
             )
             for old, new in _differing(declared, topology, name)
         ]
-    return refused
+    return differing
 
 
 # --- the change ----------------------------------------------------------------------------------

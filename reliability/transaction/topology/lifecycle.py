@@ -187,14 +187,17 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
         raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
     for tables in _changed(tx, topology, database):
         act_as_owner(tx, topology.name)
-        check_can_be_made_again(tx, tables)
+        check_table_may_go(tx, tables)
+        if count_rows(tx, tables):
+            way = f"TRUNCATE {tables.target_name}"
+            raise _not_made_again(tables, "has rows that no txid has added", way)
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
         tx.one("forget_state", **StateKey(topology.name, tables.name))
 
 
-def check_can_be_made_again(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Raise StateDefinitionChanged if the table has rows, or something depends on it (C10)."""
+def check_table_may_go(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Raise StateDefinitionChanged if the table was adopted, or something depends on it (C10)."""
     state, topology = tables.state.name, tables.topology
     if dependents := dependents_of(tx, tables):
         raise StateDefinitionChanged(
@@ -204,17 +207,14 @@ def check_can_be_made_again(tx: DatabaseTransaction, tables: StateTables) -> Non
             "the old definition.",
         )
     if tx.first("adoption", **StateKey(topology, tables.name)) is not None:
-        what, way = (
-            "was adopted",
-            f"run `reliability drop {topology} --keep-tables` and adopt it again",
-        )
-    elif count_rows(tx, tables):
-        what, way = "has rows that no txid has added", f"TRUNCATE {tables.target_name}"
-    else:
-        return
-    raise StateDefinitionChanged(
-        f"state {state} of {topology} has changed before its first commit, but its table "
-        f"{tables.target_name} {what}",
+        way = f"run `reliability drop {topology} --keep-tables` and adopt it again"
+        raise _not_made_again(tables, "was adopted", way)
+
+
+def _not_made_again(tables: StateTables, why: str, way: str) -> StateDefinitionChanged:
+    return StateDefinitionChanged(
+        f"state {tables.state.name} of {tables.topology} has changed before its first commit, but "
+        f"its table {tables.target_name} {why}",
         remedy=f"{way}, or restore the old definition.",
     )
 
