@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -132,7 +133,7 @@ class DeltaLog(TableLog):
                     file = self._file(remove, before)
                     if before != after:
                         file = replace(file, next_schema=after.schema, next_stored=after.stored)
-                    commit.removed.append(file)
+                    commit.removed.append(partial(replace, file))
                 case {"cdc": cdc}:
                     commit.feed.append(self._file(cdc, after))
         return commit

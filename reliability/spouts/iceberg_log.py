@@ -8,6 +8,7 @@ renamed has its old name in older files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from reliability.core.column import quoted
@@ -22,7 +23,7 @@ from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_names import identity_of_decoded, locate
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
+from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, gone
 
 _PLAIN = {
     "boolean": "boolean",
@@ -158,8 +159,10 @@ class IcebergLog(TableLog):
             if entry.data_file.content != _DATA:
                 commit.masks += is_new
                 continue
-            files = commit.added if is_new else commit.removed
-            files.append(self._file(entry.data_file, snapshot))
+            if is_new:
+                commit.added.append(self._file(entry.data_file, snapshot))
+            else:
+                commit.removed.append(partial(self._file, entry.data_file, snapshot))
         return commit
 
     def _entries(self, snapshot: Any, *, with_deleted: bool = False) -> list[tuple[Any, Any]]:
@@ -230,7 +233,7 @@ class IcebergLog(TableLog):
             with filesystem.open_input_file(inner) as file:
                 own = pq.read_schema(file)
         except FileNotFoundError:
-            raise SourceChanged(f"{locate(path)} is gone before it was read") from None
+            raise gone(path) from None
         except (OSError, pa.ArrowException) as error:
             raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
         columns = [*own] if _have_ids(own) else self._by_name(path, own)

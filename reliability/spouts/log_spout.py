@@ -31,14 +31,14 @@ from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.data_file import columns_in, frame_of_files
 from reliability.spouts.ddl import read_ddl
-from reliability.spouts.file_item import datasets_of_files
+from reliability.spouts.file_item import FileItem, datasets_of_files
 from reliability.spouts.file_names import identity_of_file, locate
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.footer import read_file
 from reliability.spouts.log_item import DELETE, FEED, FEED_COLUMNS, INSERT, LogFile
 from reliability.spouts.parquet import REFUSE, Parquet
 from reliability.spouts.parquet_columns import Columns, difference
-from reliability.spouts.table_log import Commit, LoggedFile, TableLog
+from reliability.spouts.table_log import Commit, LoggedFile, TableLog, gone
 from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class LogSpout(Spout):
             return [(FEED, each) for each in commit.feed]
         if commit.masks:
             raise _masked(f"{changes}deletes rows without rewriting their files")
-        removed = [(DELETE, each) for each in commit.removed]
+        removed = [(DELETE, describe()) for describe in commit.removed]
         return [*removed, *((INSERT, each) for each in commit.added)]
 
     def _items(
@@ -193,7 +193,7 @@ class LogSpout(Spout):
                 )
             size, rows = each.size, each.rows
             if size is None or rows is None:
-                found = read_file(each.path)
+                found = _found(each.path)
                 size, rows = found.size, found.rows if rows is None else rows
             yield self.file_type(
                 path=each.path,
@@ -328,6 +328,17 @@ def _masked(what: str) -> SourceRewritten:
         "version behind that. A Delta table that has a change data feed is read by "
         'changes="feed".',
     )
+
+
+def _found(path: str) -> FileItem:
+    """Describe a file that no txid has read."""
+    try:
+        return read_file(path)
+    except SourceUnreadable:
+        filesystem, inner = open_filesystem(path)
+        if filesystem.get_file_info(inner).type == fs.FileType.NotFound:
+            raise gone(path) from None
+        raise
 
 
 def _has_file(path: str, size: int) -> bool:

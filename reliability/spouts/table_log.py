@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from reliability.core.errors import SourceChanged
+from reliability.core.remedy import Remedy
+from reliability.spouts.file_names import locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,7 @@ class LoggedFile:
 class Commit:
     """What one version has changed; files that hold moved rows only are not among these.
 
+    :ivar removed: describes each file, which clean-up may have deleted: only who reads it asks
     :ivar feed: files of change data, which stand for what is added and removed
     :ivar masks: how many files it adds that say which rows of others are gone
     """
@@ -46,7 +51,7 @@ class Commit:
     version: int
     operation: str = ""
     added: list[LoggedFile] = field(default_factory=list)
-    removed: list[LoggedFile] = field(default_factory=list)
+    removed: list[Callable[[], LoggedFile]] = field(default_factory=list)
     feed: list[LoggedFile] = field(default_factory=list)
     masks: int = 0
 
@@ -65,6 +70,18 @@ class Position:
     schema: str
     stored: str
     sequence: int
+
+
+def gone(path: str) -> SourceChanged:
+    """Return the error of a file that clean-up has deleted before an emission has described it."""
+    return SourceChanged(
+        f"{locate(path)} is gone, and an emission has to open it",
+        remedy=Remedy(
+            "restore the file, and run {resume_runs}; or set since= of the spout to a later "
+            "version or snapshot first, which leaves out what came before it. Clean-up should "
+            "wait for longer than emissions take."
+        ),
+    )
 
 
 class TableLog(ABC):

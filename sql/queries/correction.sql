@@ -84,6 +84,12 @@ SELECT DISTINCT item FROM (
 SELECT EXISTS (SELECT FROM reliability.source_item
                 WHERE topology = %(topology)s AND starts_with(item, %(beginning)s)) AS reads_table;
 
+-- reads_feed --
+-- Whether the last batch of a topology is of the changes of a table.
+SELECT coalesce((SELECT batch_meta->0->>'is_named' = 'true' FROM reliability.transaction
+                  WHERE topology = %(topology)s AND batch_meta->0 IS NOT NULL
+                  ORDER BY txid DESC LIMIT 1), false) AS reads_feed;
+
 -- txids_of_item --
 -- The txids that read an item or a part of it, with the runs that emitted them, and whether any run still
 -- wants each. One that is skipped, or whose empty attempt counts or waits for its turn, `is_empty`.

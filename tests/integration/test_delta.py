@@ -21,6 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from reliability import DeltaSpout, FileSpout
 from reliability.core.errors import (
+    ExclusionNotPossible,
     FileRefused,
     InvalidDefinition,
     LibraryMissing,
@@ -38,6 +39,8 @@ from reliability.spouts.log_item import DeltaFile
 from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
+from reliability.transaction.correct.exclude import find_item
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 from tests.support.lake import (
     TOTALS,
@@ -249,6 +252,34 @@ def test_a_removed_file_of_which_the_log_says_little_is_looked_at(tmp_path):
     [removed, _] = items = plan_of(spout)
     assert (removed.change, removed.rows) == ("delete", 2)
     spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
+
+
+def test_a_file_that_is_gone_before_it_was_looked_at_is_said_with_a_way_out(tmp_path):
+    """The library writes no statistics of what it removes."""
+    txids, spout = Txids(), DeltaSpout(str(tmp_path / "t"), changes="feed")
+    append(tmp_path / "t", (1, "a", 5), (2, "a", 6))
+    assert record(spout, txids) == [2]
+    DeltaTable(str(tmp_path / "t")).delete("customer = 1")
+    DeltaTable(str(tmp_path / "t")).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    with pytest.raises(SourceChanged, match=r"is gone, and an emission .* set since="):
+        record(spout, txids)
+    assert record(replace(spout, since=2), txids) == []
+
+
+def test_a_file_of_a_feed_cannot_be_excluded(tmp_path, connection):
+    """C9: it was recorded under the name of the file, which no change of it has."""
+    append(tmp_path / "t", (1, "a", 5))
+    append(tmp_path / "t", (2, "a", 6))
+    run = pipeline_of(
+        topology(DeltaSpout(str(tmp_path / "t"), changes="feed", since=0)), connection
+    )
+    run.emit(None)
+    file = str(added_by(tmp_path / "t", 1)[0])
+    for name in (file, Path(file).name):
+        with pytest.raises(ExclusionNotPossible, match="delete the rows in the table"):
+            find_item(connection, "orders", name, file)
+    [_, (item,)] = rows(connection, "SELECT item FROM reliability.source_item ORDER BY txid, item")
+    assert find_item(connection, "orders", item, item) == item
 
 
 def test_a_removed_file_without_the_values_of_its_partition_is_refused(orders):

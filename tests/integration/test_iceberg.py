@@ -129,6 +129,27 @@ class Orders(Source):
         return self.table.scan().to_arrow().to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("changes", "then"), [("ignore", [1]), ("refuse", SourceRewritten), ("feed", SourceChanged)]
+)
+def test_a_removed_file_may_be_gone_unless_its_rows_are_read(orders, changes, then):
+    """As expire_snapshots of Spark deletes it. The remedy was a refreeze, which took rows out."""
+    txids, spout = Txids(), replace(orders.spout, changes=changes)
+    orders.append((1, "Mon", 5))
+    assert record(spout, txids) == [1]
+    [file] = orders.files(0)
+    orders.table.delete("customer = 1")
+    orders.append((2, "Tue", 7))
+    orders.table.maintenance.expire_snapshots().by_id(orders.ids[0]).commit()
+    file.unlink()
+    if changes == "ignore":
+        assert record(spout, txids) == then
+        return
+    with pytest.raises(then, match="since="):
+        record(spout, txids)
+    assert record(replace(spout, since=orders.ids[-1]), txids) == [1]
+
+
 @pytest.fixture
 def orders(tmp_path, monkeypatch):
     return orders_in(f"file://{tmp_path}/lake", tmp_path, monkeypatch)

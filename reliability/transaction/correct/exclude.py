@@ -49,7 +49,8 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
 
     :param name: as a person writes it: the whole name, or its last parts
     :param identity: the name that the ledger would give to such a file
-    :raises ExclusionNotPossible: several items end with this name; or it means rows of a table
+    :raises ExclusionNotPossible: several items end with this name; or it means rows of a table, or
+        a file in a feed of changes
     """
     rows = connection.all("items_named", topology=topology, item=name, identity=identity)
     reads_table = connection.one("reads_table", topology=topology, beginning=TABLE_SOURCE)[
@@ -64,6 +65,11 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     items = [row["item"] for row in rows]
     if exact := [item for item in items if item in (name, identity)]:
         return str(exact[0])
+    if connection.one("reads_feed", topology=topology)["reads_feed"]:
+        raise ExclusionNotPossible(
+            f"{topology} reads the changes of a table, of which one file may be several",
+            remedy="delete the rows in the table: the next txid takes them out.",
+        )
     if len(items) > 1:
         raise ExclusionNotPossible(
             f"several items of {topology} end with {name}: {', '.join(items)}",
