@@ -341,14 +341,12 @@ class SourceNotReady(
 
 class SourceUnreadable(
     Transient,
-    remedy="deliver the complete file again, or let it be read; this run has allocated no txid.",
+    remedy="deliver the complete file again, or let it be read.",
 ):
     """A source cannot be read."""
 
 
-class TableUnreadable(
-    SourceUnreadable, remedy="check the table and its database; this run has allocated no txid."
-):
+class TableUnreadable(SourceUnreadable, remedy="check the table and its database."):
     """The table of a TableSpout cannot be read or locked."""
 
 
