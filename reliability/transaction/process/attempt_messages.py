@@ -193,9 +193,11 @@ def with_changed_columns(
         f"{error.what}. Compared with the file of txid {row['txid']}: {'; '.join(differences)}",
         remedy=Remedy(
             "if the file is wrong, deliver it again and run {refreeze}, then {resume_runs}. "
-            "Otherwise {otherwise}",
-            {"otherwise": error.what_to_do},
+            f"Otherwise {error.remedy.text}",
+            error.remedy.names,
         ),
+        topology=topology.name,
+        txid=grant.txid,
     )
 
 
