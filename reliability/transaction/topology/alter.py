@@ -393,24 +393,19 @@ def _elsewhere(
     """
     differing: list[AlteredState] = []
     for name in sorted({*databases.others, *topology.databases}):
-        declared: Sequence[StateTables] = ()
-        if name in databases.others:
-            declared = declared_tables(databases.connection_of(name), topology.name)
-            if is_free:
-                with databases.connection_of(name).transaction() as tx:
-                    pairs = _differing(declared, topology, name)
-                    differing += [_look_at_free(tx, old, new) for old, new in pairs]
-                continue
-        differing += [
-            AlteredState(
-                refusal=f"it is in database {name}, and only states in the ledger's database can "
-                "be altered; restore its old definition, or give the new one to a topology of "
-                "another name",
-                old=old,
-                new=new,
+        database = databases.connection_of(name) if name in databases.others else None
+        declared = declared_tables(database, topology.name) if database else ()
+        pairs = _differing(declared, topology, name)
+        if is_free and database:
+            with database.transaction() as tx:
+                differing += [_look_at_free(tx, old, new) for old, new in pairs]
+        else:
+            refusal = (
+                f"it is in database {name}, and only states in the ledger's database can be "
+                "altered; restore its old definition, or give the new one to a topology of "
+                "another name"
             )
-            for old, new in _differing(declared, topology, name)
-        ]
+            differing += [AlteredState(refusal=refusal, old=old, new=new) for old, new in pairs]
     return differing
 
 
