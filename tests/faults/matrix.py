@@ -131,20 +131,20 @@ SCENARIOS = (
         for one in (COMMITTING, *CORRECTED)
     ),
     replace(ROLLBACK, name="rollback on the page", act="undo_on_the_page", in_airflow=True),
+    *(
+        Scenario(f"process, {name}", "work_in_spark", choose=last_of(*OF_DRIVER), engine=engine)
+        for engine, name in (
+            ("cluster", "spark-submit to a cluster"),
+            ("submit", "spark-submit"),
+            ("warm", "warm engine"),
+        )
+    ),
     Scenario(
         "the tasks of a DAG",
         "work_in_a_dag",
         choose=last_of(*OF_TASKS),
         engine="submit",
         in_airflow=True,
-    ),
-    *(
-        Scenario(f"process, {name}", "work_in_spark", choose=last_of(*OF_DRIVER), engine=engine)
-        for engine, name in (
-            ("submit", "spark-submit"),
-            ("warm", "warm engine"),
-            ("cluster", "spark-submit to a cluster"),
-        )
     ),
 )
 
