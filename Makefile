@@ -1,6 +1,8 @@
 # Every target may be called on a fresh clone and at any time after; `make` alone lists them.
 PY := .venv/bin/python
 export PYTHON KILL ENGINE KEEP
+# Else each process compiles all that it imports, Airflow and Spark too.
+unexport PYTHONDONTWRITEBYTECODE
 # Three processes, each with a server of its own; the longest files start first: Airflow's, and the
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
