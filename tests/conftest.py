@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -18,6 +19,8 @@ pytest_plugins = [
     "tests.simulation.fixtures",
     "tests.support.rules",
 ]
+#: The folders and files that a run was asked for.
+ASKED_FOR = pytest.StashKey[list[str]]()
 #: Files of one process, by how their names begin: they share what takes long to make.
 SHARED = {
     "tests/end_to_end/": "Airflow",
@@ -26,13 +29,31 @@ SHARED = {
 }
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let tests interrupt what they start, also if this run ignores SIGINT, which is inherited.
 
     A shell without job control lets what it starts with `&` ignore it.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[ASKED_FOR] = [*config.args]
+    config.args[:] = _from_own_place(config.args)
+
+
+def _from_own_place(folders: list[str]) -> list[str]:
+    """Let each process of a run read other tests first: what one has compiled, the next loads."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    place = number * len(folders) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return [*folders[place:], *folders[:place]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Bring the tests into the order asked for, which all processes need to have in common."""
+    where = config.invocation_params.dir
+    folders = [where / name.partition("::")[0] for name in config.stash[ASKED_FOR]]
+    if len(folders) == len({*folders}):  # otherwise a name is not enough to tell
+        items.sort(key=lambda item: [not item.path.is_relative_to(folder) for folder in folders])
 
 
 @pytest.hookimpl(optionalhook=True)
