@@ -21,6 +21,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import (
     AlterNotPossible,
     LedgerBusy,
+    ReliabilityError,
     StateDefinitionChanged,
     TargetTableTaken,
 )
@@ -288,7 +289,7 @@ def _look_at(
             _check_change(tx, change)
             steps, goes = change.statements(), _lost_by(tx, change)
     except (AlterNotPossible, TargetTableTaken) as error:
-        return replace(altered, refusal=f"{error.what}; {error.what_to_do}")
+        return _refused(altered, error)
     statements = tuple(tx.text_of(step) for step in steps)
     return replace(altered, steps=steps, statements=statements, goes=tuple(goes))
 
@@ -307,8 +308,12 @@ def _look_at_free(
         if new is not None and (old is None or old.target_name != new.target_name):
             check_table_is_free(tx, new)
     except (StateDefinitionChanged, TargetTableTaken) as error:
-        return replace(altered, refusal=f"{error.what}; {error.what_to_do.rstrip('.')}")
+        return _refused(altered, error)
     return altered
+
+
+def _refused(altered: AlteredState, error: ReliabilityError) -> AlteredState:
+    return replace(altered, refusal=f"{error.what}; {error.what_to_do.rstrip('.')}")
 
 
 def _going_with(tx: DatabaseTransaction, old: StateTables) -> str:
