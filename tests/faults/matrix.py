@@ -250,7 +250,7 @@ class Matrix:
                 Reader(
                     partial(own_session, direct(name)),
                     {name: question},
-                    every=0.01,
+                    every=0.1 if scenario.engine else 0.01,
                     moves_only=scenario.moves_only,
                 )
                 for name, question in zip(
