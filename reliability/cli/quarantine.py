@@ -17,6 +17,7 @@ from reliability.cli.parts import Line, Table, answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.cli.terminal import say, stdout
 from reliability.core.errors import CorrectionRefused
+from reliability.core.remedy import COMMANDS
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json, signed
 from reliability.core.txids import format_txids, with_noun, with_verb
 from reliability.deployment.settings import person
@@ -208,7 +209,8 @@ def _correct(
             txids = format_txids(request.txids)
             warn(
                 f"if the corrections are recorded, the next replay of {with_noun(txids)} reads "
-                f"them; `reliability quarantine forget {topology} {txids}` takes them back"
+                f"them; `{COMMANDS['forget'].format(topology=topology, txid=txids)}` takes them "
+                "back"
             )
         raise
 

@@ -10,7 +10,7 @@ from string import Formatter
 COMMANDS = {
     "alter": "reliability alter {topology}",
     "exclude": "reliability exclude {topology} {file} --reason '…'",
-    "forget": "reliability quarantine forget {topology} {txid}",
+    "forget": "reliability quarantine forget {topology} {txid} --reason '…'",
     "migrate": "reliability migrate",
     "park": "reliability park {topology} {txid} --reason '…'",
     "refreeze": "reliability replay {topology} {txid} --refreeze --reason '…'",

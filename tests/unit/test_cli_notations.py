@@ -30,6 +30,21 @@ def test_a_remedy_names_a_command_that_is_there(line):
     get_command(app).commands[verb].make_context(verb, arguments)  # type: ignore[attr-defined]
 
 
+NEEDS_REASON = re.compile(
+    r"reliability (?:replay [^`\n]*--refreeze|quarantine forget [^-`\s])[^`\n]*"
+)
+
+
+@pytest.mark.parametrize("folder", ["README.md", "docs", "reliability", "plugins"])
+def test_a_command_that_needs_a_reason_is_written_with_one(folder):
+    """Five pages and a remedy showed commands that are refused as they were written."""
+    place = ROOT / folder
+    files = [place] if place.is_file() else [*place.rglob("*.md"), *place.rglob("*.py")]
+    found = [line for file in files for line in NEEDS_REASON.findall(file.read_text())]
+    assert not [line for line in found if "--reason" not in line and "--dry-run" not in line]
+    assert found or folder in ("README.md", "plugins")
+
+
 def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
     for name in ("calendar", "typer", "psycopg2"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")

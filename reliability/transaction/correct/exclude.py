@@ -59,8 +59,8 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     if reads_table or name.startswith(TABLE_SOURCE):
         raise ExclusionNotPossible(
             f"{topology} reads a table, and rows of a table cannot be excluded",
-            remedy="delete the rows at the source, and run `reliability replay --refreeze` for "
-            "their txids.",
+            remedy="delete the rows at the source, and refreeze their txids: `reliability replay "
+            f"{topology} TXIDS --refreeze --reason '…'`.",
         )
     items = [row["item"] for row in rows]
     if exact := [item for item in items if item in (name, identity)]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from reliability.core.definitions import Topology
 from reliability.core.errors import NothingToEmit
 from reliability.core.keys import read_ranges
+from reliability.core.remedy import COMMANDS
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import clear_command
@@ -192,10 +193,8 @@ def changed_intervals(topology: str, batches: Batches) -> Iterator[IntervalRepor
         for path in dict.fromkeys(getattr(item, "path", "") for item in meta.items)
         if path in changed
     )
-    step = (
-        f"if what is there now is to count: reliability replay {topology} {{}} --refreeze"
-        " --reason '…'"
-    )
+    refreeze = COMMANDS["refreeze"].format(topology=topology, txid="{}")
+    step = f"if what is there now is to count: {refreeze}"
     return _reports(topology, IntervalState.CHANGED, batches, reasons, step)
 
 
