@@ -3,11 +3,11 @@ PY := .venv/bin/python
 export PYTHON KILL ENGINE KEEP
 # Else each process compiles all that it imports, Airflow and Spark too.
 unexport PYTHONDONTWRITEBYTECODE
-# Three processes, each with a server of its own; the longest files start first: Airflow's, and the
-# histories, which would otherwise run alone at the end.
+# Three processes, each with a server of its own. The longest files start first, Airflow's and the
+# histories; the shortest come last, so that no process runs alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
-	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/browser \
-	tests/replay tests/mutants tests/conformance tests/faults tests/chaos
+	tests/end_to_end tests/simulation tests/faults tests/chaos tests/replay tests/browser \
+	tests/integration tests/dags tests/conformance tests/mutants tests/unit
 
 # Strict: a link, a heading or a picture that is missing fails it.
 SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml

@@ -34,6 +34,8 @@ END_SECONDS = 240
 #: How long another process works before the first goes on; longer where it is slow to begin.
 ANOTHER_SECONDS = {FaultKind.FROZEN: 6.0, FaultKind.TWICE: 0.3}
 ANOTHER_SLOW_SECONDS = {FaultKind.FROZEN: 30.0, FaultKind.TWICE: 10.0}
+#: What a process otherwise imports when it stages rows: a second of CPU in each.
+LATER = ("pyarrow", "pandas", "pgpq")
 BARE = "template1"
 KEPT = ("balance", "moved", "seen", "kept")
 IN_MART = ("mart_balance", "mart_seen")
@@ -189,7 +191,7 @@ class Matrix:
     _context: Any = field(default_factory=lambda: multiprocessing.get_context("forkserver"))
 
     def __post_init__(self) -> None:
-        self._context.set_forkserver_preload([bank.__name__])
+        self._context.set_forkserver_preload([bank.__name__, *LATER])
 
     # --- cells -----------------------------------------------------------------------------------
 
