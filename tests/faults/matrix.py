@@ -32,7 +32,7 @@ from tests.support.money import LIVE, Reader
 MOST_TRIES = 5
 END_SECONDS = 240
 #: How long another process works before the first goes on; longer where it is slow to begin.
-ANOTHER_SECONDS = {FaultKind.FROZEN: 6.0, FaultKind.TWICE: 0.3}
+ANOTHER_SECONDS = {FaultKind.FROZEN: 4.0, FaultKind.TWICE: 0.3}
 ANOTHER_SLOW_SECONDS = {FaultKind.FROZEN: 30.0, FaultKind.TWICE: 10.0}
 #: What a process otherwise imports when it stages rows: a second of CPU in each.
 LATER = ("pyarrow", "pandas", "pgpq")
