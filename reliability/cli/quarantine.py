@@ -155,7 +155,10 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
     if file is None:
         stdout().write(lines)
     else:
-        file.write_text(lines, encoding="utf-8")
+        try:
+            file.write_text(lines, encoding="utf-8")
+        except OSError as error:
+            raise typer.BadParameter(f"the rows cannot be written: {error}") from None
         say(f"{len(rows):,} rows are in {file}")
 
 
@@ -163,14 +166,20 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
 
 
 def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
-    lines = enumerate(file.read_text(encoding="utf-8-sig").split("\n"), 1)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise typer.BadParameter(f"the rows cannot be read: {error}") from None
+    except UnicodeError as error:
+        raise CorrectionRefused(f"{file} is not a text in UTF-8: {error}") from error
+    lines = enumerate(text.split("\n"), 1)
     return edited_rows(rows, {n: _parsed(line, n) for n, line in lines if line.strip()})
 
 
 def _parsed(line: str, number: int) -> dict[str, Any]:
     try:
         found = parse_unambiguous(line)
-    except ValueError as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise CorrectionRefused(f"line {number} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise CorrectionRefused(f"line {number} is not a JSON object")

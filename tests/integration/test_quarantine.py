@@ -562,11 +562,23 @@ def test_list_show_export_and_completeness(committed, connection, tmp_path):
     assert call("export", "shop", "--file", file).exit_code == 0
     first, _ = file.read_text().splitlines()
     assert json.loads(first)["values"]["customer"] == 0
-    file.write_text("{")
-    done = call("replay", "shop", "--file", file, "--reason", "x", "--yes")
-    assert done.exit_code == 1
-    assert "CORRECTION_REFUSED" in done.stderr
-    assert "line 1 is not JSON" in done.stderr
+    number, deep = first.replace("0.00", "1e9999999999999999999"), "[" * 100_000
+    for text, what in (
+        ("{", "line 1 is not JSON"),
+        (number, "line 1 is not JSON"),
+        (deep, "line 1 is not JSON"),
+        (first.replace('"txid": 1', '"txid": [1]'), "line 1 is not a row that is in quarantine"),
+        (first.encode("utf-16"), "is not a text in UTF-8"),
+    ):
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        done = call("replay", "shop", "--file", file, "--reason", "x", "--yes")
+        assert done.exit_code == 1
+        assert "CORRECTION_REFUSED" in done.stderr
+        assert what in done.stderr
+    for verb in ("replay", "export"):
+        done = call(verb, "shop", "--file", tmp_path, "--reason", "x", "--yes")
+        assert done.exit_code == 2
+        assert "Is a directory" in done.stderr
 
 
 CORRECTED = """

@@ -86,10 +86,11 @@ def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> 
     known = _by_id(rows)
     by_place: dict[tuple[int, str | None, int], tuple[int, EditedRow]] = {}
     for number, line in lines.items():
-        key = (line.get(TXID), str(line.get(ROW_ID)))
+        txid = line.get(TXID)
+        key = (txid if isinstance(txid, int) else 0, str(line.get(ROW_ID)))
         if key not in known:
             raise CorrectionRefused(
-                f"line {number} is not a row that is in quarantine now: {TXID} {key[0]}, "
+                f"line {number} is not a row that is in quarantine now: {TXID} {txid}, "
                 f"{ROW_ID} {key[1]}"
             )
         if (edited := _edited(known[key], line, number)) is not None:
