@@ -57,6 +57,16 @@ class LogFile(SourceItem):
     def identity(self) -> str:
         return f"{self.path}@{self.version}:{self.change}" if self.is_named else self.path
 
+    def identities_at(self, version: int | None) -> set[str]:
+        """Return its identity, and the one that it had if `changes=` was different then.
+
+        :param version: the last that has been read, in whole or in part: a file of it may have been
+            counted by its other identity
+        """
+        if self.version != version or self.change != INSERT:
+            return {self.identity}
+        return {self.identity, replace(self, is_named=not self.is_named).identity}
+
     @property
     def position(self) -> Position:
         """Return how far the log is read with this file."""

@@ -125,8 +125,9 @@ class LogSpout(Spout):
                 "with another name, which begins anew.",
             )
         found = list(self._since(log, last))
-        known = allocated.which([item.identity for item in found])
-        new = [item for item in found if item.identity not in known]
+        names = {item: item.identities_at(last.version if last else None) for item in found}
+        known = allocated.which([name for own in names.values() for name in own])
+        new = [item for item in found if known.isdisjoint(names[item])]
         self._check_columns(new)
         return new
 
@@ -137,10 +138,20 @@ class LogSpout(Spout):
         position = last.position if last else None
         if last and last.is_snapshot and position:
             if last.behind:
-                yield from self._snapshot(log, last.version)
+                yield from self._rest_of_snapshot(log, last.version)
             position = replace(position, is_whole=True)
         for commit in log.commits(self.since, position):
             yield from self._items(log, self._changes_of(log, commit), commit.version)
+
+    def _rest_of_snapshot(self, log: TableLog, version: int) -> list[LogFile]:
+        """Return it all; nothing if it is gone and a person has said where to go on."""
+        try:
+            found = list(self._snapshot(log, version))
+        except SourceChanged:
+            if self.since is None:
+                raise
+            found = []
+        return found
 
     def _snapshot(self, log: TableLog, version: int) -> Iterator[LogFile]:
         files = [(INSERT, each) for each in log.files_at(version)]
@@ -183,7 +194,8 @@ class LogSpout(Spout):
     ) -> Iterator[LogFile]:
         for number, (change, each) in enumerate(files):
             if each.has_masked_rows:
-                raise _masked(f"in version {version}, rows of {locate(each.path)} are deleted")
+                what = f"in version {version}, rows of {locate(each.path)} are deleted"
+                raise _masked(what, is_snapshot=is_snapshot)
             if each.partition is None:
                 raise SourceRewritten(
                     f"version {version} of {log.where} removes {locate(each.path)} without the "
@@ -230,7 +242,7 @@ class LogSpout(Spout):
 
     def _have_room(self, batch: Sequence[LogFile], more: Sequence[LogFile]) -> bool:
         """Say whether more files fit; without a schema a batch has the columns of its versions."""
-        have_same_columns = bool(self.schema) or batch[-1].schema == more[0].schema
+        have_same_columns = bool(self.schema) or {batch[-1].schema} == {i.schema for i in more}
         return have_same_columns and self._allows([*batch, *more])
 
     def _allows(self, items: Sequence[LogFile]) -> bool:
@@ -320,13 +332,13 @@ class LogSpout(Spout):
         return datasets_of_files(item.described() for item in files)
 
 
-def _masked(what: str) -> SourceRewritten:
+def _masked(what: str, *, is_snapshot: bool = False) -> SourceRewritten:
+    go_on = "" if is_snapshot else "; then set since= to the version behind that"
     return SourceRewritten(
         f"{what}, and Spark's reader of Parquet would read them",
         remedy="let the table rewrite its files (in Delta Lake REORG TABLE … APPLY (PURGE), in "
-        "Iceberg rewrite_data_files), and its writers copy on write; then set since= to the "
-        "version behind that. A Delta table that has a change data feed is read by "
-        'changes="feed".',
+        f"Iceberg rewrite_data_files), and its writers copy on write{go_on}. A Delta table that "
+        'has a change data feed is read by changes="feed".',
     )
 
 

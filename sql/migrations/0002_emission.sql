@@ -204,7 +204,8 @@ CREATE TABLE reliability.exclusion (
     excluded_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     excluded_by  text NOT NULL,
     reason       text NOT NULL,
-    ended_at     timestamptz,  -- `reliability include`
+    after_txid   bigint NOT NULL,  -- the last txid that had been emitted
+    ended_at     timestamptz,      -- `reliability include`
     ended_by     text,
     ended_reason text,
     PRIMARY KEY (topology, item, excluded_at),

@@ -120,9 +120,24 @@ SELECT a.txid, a.attempt_id, coalesce(a.batch_meta, t.batch_meta) AS batch_meta
 
 -- begin_exclusion --
 -- Record that a person has excluded a source item.
-INSERT INTO reliability.exclusion (topology, item, excluded_by, reason)
-VALUES (%(topology)s, %(item)s, %(excluded_by)s, %(reason)s)
+INSERT INTO reliability.exclusion (topology, item, excluded_by, reason, after_txid)
+SELECT %(topology)s, %(item)s, %(excluded_by)s, %(reason)s, coalesce(max(txid), 0)
+  FROM reliability.transaction WHERE topology = %(topology)s
 RETURNING item;
+
+-- is_passed --
+-- Whether a spout that reads a log of versions may have read on since an item was excluded: it never
+-- lists an earlier version again. An opaque batch may have been cut since, whatever its txid.
+SELECT EXISTS (
+    SELECT FROM reliability.exclusion e
+      JOIN reliability.topology t ON t.topology = e.topology
+     CROSS JOIN LATERAL (
+           SELECT txid, batch_meta FROM reliability.transaction x
+            WHERE x.topology = e.topology AND x.batch_meta->0 IS NOT NULL
+            ORDER BY txid DESC LIMIT 1) last
+     WHERE e.topology = %(topology)s AND e.item = %(item)s AND e.ended_at IS NULL
+       AND last.batch_meta->0->>'behind' IS NOT NULL
+       AND (last.txid > e.after_txid OR t.spout_kind = 'OPAQUE')) AS is_passed;
 
 -- end_exclusion --
 -- Take an exclusion back; no row: the item is not excluded.

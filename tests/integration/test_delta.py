@@ -39,7 +39,7 @@ from reliability.spouts.log_item import DeltaFile
 from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
-from reliability.transaction.correct.exclude import find_item
+from reliability.transaction.correct.exclude import exclude, find_item, include
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 from tests.support.lake import (
@@ -282,6 +282,85 @@ def test_a_file_of_a_feed_cannot_be_excluded(tmp_path, connection):
     assert find_item(connection, "orders", item, item) == item
 
 
+@pytest.mark.parametrize("is_read_on", [False, True])
+def test_an_excluded_file_of_a_version_that_is_passed_stays_excluded(
+    tmp_path, connection, is_read_on
+):
+    """C9: it said that the next run emits it, and none did: a log is not listed again."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5))
+    run = pipeline_of(topology(DeltaSpout(str(path))), connection)
+    assert run.emit(None) == [1]
+    append(path, (2, "a", 6))
+    item = str(added_by(path, 1)[0])
+    exclude(connection, "orders", item, "bad")
+    append(path, (3, "a", 7))
+    if is_read_on:
+        assert run.again("2").emit(None) == [2]
+        with pytest.raises(ExclusionNotPossible, match="stays excluded: no txid of orders has it"):
+            include(connection, "orders", item, "good")
+    else:
+        include(connection, "orders", item, "good")
+        assert run.again("2").emit(None) == [2, 3]
+
+
+def test_an_opaque_batch_may_have_passed_an_excluded_file_whatever_its_txid(
+    tmp_path, pipeline, connection
+):
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5))
+    run = pipeline(topology(DeltaSpout(str(path), opaque=True)))
+    [txid] = run.emit(None)
+    run.transact(txid)
+    exclude(connection, "orders", str(tmp_path / "other.parquet"), "bad")
+    with pytest.raises(ExclusionNotPossible, match="stays excluded"):
+        include(connection, "orders", str(tmp_path / "other.parquet"), "good")
+
+
+@pytest.mark.parametrize(("first", "then"), [("refuse", "feed"), ("feed", "refuse")])
+def test_what_is_left_of_a_version_when_changes_becomes_another_is_read_once(tmp_path, first, then):
+    """E1: its files have other identities then; the first file counted twice."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5), (2, "b", 6), (3, "c", 7))
+    spout = DeltaSpout(str(path), opaque=True, max_files_per_batch=1, changes=first)
+    txids = Txids()
+    batch = spout.cut(spout.plan(None, txids))[0]
+    txids.record(BatchMeta(items=batch, emitted=spout.count(batch)))
+    left = only(DeltaFile, replace(spout, changes=then).plan(None, txids))
+    assert len(left) == 2
+    assert not {item.path for item in left} & {item.path for item in only(DeltaFile, batch)}
+
+
+def test_a_version_that_drops_a_column_is_no_batch_with_those_before_it(tmp_path):
+    """E8: its first file is a removed one, with the columns of before; their values were lost."""
+    path = str(tmp_path / "orders")
+    write_deltalake(path, pa.table({"id": [1, 2], "v": [1, 2]}))
+    write_deltalake(path, pa.table({"id": [3], "v": [3]}), mode="append")
+    other = pa.table({"id": [1, 2]})
+    write_deltalake(path, other, mode="overwrite", schema_mode="overwrite")
+    spout = DeltaSpout(path, changes="feed", since=0, max_versions_per_batch=None)
+    versions = [{item.version for item in only(DeltaFile, b)} for b in spout.cut(plan_of(spout))]
+    assert versions == [{0, 1}, {2}]
+
+
+def test_what_is_left_of_a_snapshot_that_is_gone_is_passed_over_once_since_is_set(tmp_path):
+    """The way out that its error names led to the same error."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5), (2, "b", 6), (3, "c", 7))
+    spout = DeltaSpout(str(path), opaque=True, max_files_per_batch=1)
+    txids = Txids()
+    batch = spout.cut(spout.plan(None, txids))[0]
+    txids.record(BatchMeta(items=batch, emitted=spout.count(batch)))
+    append(path, (4, "d", 5))
+    append(path, (5, "e", 5))
+    DeltaTable(str(path)).create_checkpoint()
+    for version in (0, 1):
+        log_of(path, version).unlink()
+    with pytest.raises(SourceChanged, match="since="):
+        spout.plan(None, txids)
+    assert [item.version for item in replace(spout, since=2).plan(None, txids)] == [2]
+
+
 def test_a_removed_file_without_the_values_of_its_partition_is_refused(orders):
     """They would be NULL, and the deletes would cancel nothing."""
     DeltaTable(str(orders)).delete("price = 5")
@@ -341,8 +420,9 @@ def test_a_table_that_may_have_deletion_vectors_is_asked_for_them(orders, monkey
         return pa.table({"filepath": file, "selection_vector": mask}).cast(pa.schema(asked(table)))
 
     monkeypatch.setattr(DeltaTable, "deletion_vectors", vectors)
-    with pytest.raises(SourceRewritten, match=r"in version 1, rows of .* are deleted"):
+    with pytest.raises(SourceRewritten, match=r"in version 1, rows of .* are deleted") as whole:
         plan_of(spout)
+    assert "since=" not in whole.value.what_to_do  # it would skip all that is there
     monkeypatch.delattr(DeltaTable, "deletion_vectors")
     with pytest.raises(SourceUnreadable, match="of which this release of deltalake says nothing"):
         plan_of(spout)

@@ -116,12 +116,14 @@ def include(
 
     Attempts that have left it out and have not committed are fenced.
 
-    :raises ExclusionNotPossible: it is not excluded; or a committed txid that has left it out can
-        no longer be replayed, so nothing would ever count it
+    :raises ExclusionNotPossible: it is not excluded; or nothing would ever count it, because a
+        committed txid that has left it out can no longer be replayed, or the log of a table that it
+        is in has been read on
     """
     replayable = Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
         check_at_rest(locked, topology)
+        is_passed = tx.one("is_passed", topology=topology, item=item)["is_passed"]
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
         if ended is None:
             raise ExclusionNotPossible(
@@ -129,6 +131,12 @@ def include(
                 remedy="`reliability status` lists what is excluded.",
             )
         concerned = _item_of_txids(tx, topology, item, is_left_out=True)
+        if concerned.is_nobodys and is_passed:
+            raise ExclusionNotPossible(
+                f"{item} stays excluded: no txid of {topology} has it, and later versions of the "
+                "table have been read, so that no run would list it again",
+                remedy="add its rows to the table again, in a new version.",
+            )
         for txid, why in replayable.refused(tx, concerned.to_replay):
             raise ExclusionNotPossible(
                 f"{item} stays excluded: txid {txid} of {topology} has left it out, and a later "
