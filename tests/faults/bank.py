@@ -48,7 +48,7 @@ ENGINE = "RELIABILITY_ENGINE"
 MASTER = "RELIABILITY_TEST_MASTER"
 ON_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
-    "spark.cores.max": "1",  # one executor, which takes as long to start as all else
+    "spark.cores.max": "1",  # one executor: another JVM would show no more
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
