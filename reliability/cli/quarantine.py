@@ -179,7 +179,7 @@ def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
 def _parsed(line: str, number: int) -> dict[str, Any]:
     try:
         found = parse_unambiguous(line)
-    except (ValueError, ArithmeticError, RecursionError) as error:
+    except ValueError as error:
         raise CorrectionRefused(f"line {number} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise CorrectionRefused(f"line {number} is not a JSON object")

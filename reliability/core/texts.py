@@ -48,12 +48,16 @@ def parse_exact(text: str) -> Any:
 def parse_unambiguous(text: str) -> Any:
     """Read JSON that a person has written, as `parse_exact` does.
 
-    :raises ValueError: it is not JSON, has NaN without quotes or a name twice, or is not UTF-8
+    :raises ValueError: it is not JSON, has NaN without quotes or a name twice, is not UTF-8, or has
+        a number too large for a Decimal, or brackets too deep for Python
     """
-    value = json.loads(
-        text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once_each
-    )
-    as_exact_json(value).encode()  # half of a surrogate pair
+    try:
+        value = json.loads(
+            text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once_each
+        )
+        as_exact_json(value).encode()  # half of a surrogate pair
+    except (ArithmeticError, RecursionError) as error:
+        raise ValueError("a number is too large, or brackets are too deep") from error
     return value
 
 

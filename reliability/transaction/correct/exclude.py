@@ -12,6 +12,7 @@ from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import TABLE_SOURCE
+from reliability.core.remedy import Remedy
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_at_rest, holding
@@ -59,8 +60,10 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     if reads_table or name.startswith(TABLE_SOURCE):
         raise ExclusionNotPossible(
             f"{topology} reads a table, and rows of a table cannot be excluded",
-            remedy="delete the rows at the source, and refreeze their txids: `reliability replay "
-            f"{topology} TXIDS --refreeze --reason '…'`.",
+            remedy=Remedy(
+                "delete the rows at the source, and run {refreeze} for their txids.",
+                {"topology": topology, "txid": "TXIDS"},
+            ),
         )
     items = [row["item"] for row in rows]
     if exact := [item for item in items if item in (name, identity)]:
