@@ -33,10 +33,9 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"no scenario is called {' or '.join(parsed.names)}")
     kinds = [k for k in FaultKind if not parsed.kind or any(p in k.value for p in parsed.kind)]
     began = time.monotonic()
-    slowest_first = sorted(chosen, key=lambda place: not SCENARIOS[place].engine)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(parsed.jobs, spawn) as pool:
-        runs = [*pool.map(run, slowest_first, [kinds] * len(chosen))]
+        runs = [*pool.map(run, chosen, [kinds] * len(chosen))]
     outcomes = [outcome for own, _ in runs for outcome in own]
     _tell(outcomes, sum(snapshots for _, snapshots in runs), time.monotonic() - began)
     return 1 if any(one.wrong for one in outcomes) else 0
