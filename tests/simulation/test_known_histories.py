@@ -45,6 +45,10 @@ KNOWN = {
         Config(states=(TOTALS, BEST), best=StateKind.OPAQUE, min_rows=(1,), pending=2),
         (Work(task=0), Work(txid=1), Write(txid=2)),
     ),
+    "a commit while a zombie copies into the table that it would drop": History(
+        Config(states=(LINES, BEST), min_rows=(1,), items=(3,)),
+        (Work(task=0), Write(within=Commit()), Work()),
+    ),
     "an attempt that is ended while it is sealed": History(
         Config(sealed_late=True), (Work(within=End(fence=True)), Work())
     ),

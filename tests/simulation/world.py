@@ -113,7 +113,8 @@ class World(Unattended):
         self.copies: dict[str, Copy] = {}
         self._staging: dict[tuple[Grant, str], Copy | None] = {}
         self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
-        self.invariants, self.mirror = Invariants(config), Mirror(config)
+        self._held: list[tuple[str, tuple[int, int]]] = []
+        self.invariants, self.mirror = Invariants(config, self._held), Mirror(config, self._held)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
         self.restart()
         self._start()
@@ -449,7 +450,8 @@ class World(Unattended):
         def batches() -> Iterator[pa.RecordBatch]:
             yield spark_batch(tables, rows)
             if not self.config.sealed_late:
-                self.source.meanwhile()
+                with self._holding(sink, grant):
+                    self.source.meanwhile()
 
         copy, types = self.open(grant, sink)
         task = StageTask(
@@ -468,6 +470,15 @@ class World(Unattended):
                 if statuses[grant.nonce] == "PROCESSING":
                     raise AssertionError("H10: the table of a live attempt") from error
             raise
+
+    @contextmanager
+    def _holding(self, sink: str, grant: Grant) -> Iterator[None]:
+        held = sink, (grant.attempt.txid, grant.attempt.attempt_id)
+        self._held.append(held)
+        try:
+            yield
+        finally:
+            self._held.remove(held)
 
     def dsn_of(self, sink: str) -> str:
         database = self.states[sink].database
