@@ -113,12 +113,17 @@ def _frame(
 def _converted(column: Column, name: str, own: str, wanted: str) -> Column:
     if own == wanted:
         return column
-    if common_type(own, wanted) != wanted:
+    if not fits(own, wanted):
         raise SchemaMismatch(
             f"column {name} is {own} in a file of the batch, and {wanted} in another",
             remedy=Remedy("cast it in the job that writes the table; {skip} leaves the batch out."),
         )
     return column.cast(wanted)
+
+
+def fits(own: str, wanted: str) -> bool:
+    """Say whether a column of a file has a value of the wanted type for each of its own."""
+    return own == wanted or common_type(own, wanted) == wanted
 
 
 def _partition_value(files: Sequence[DataFile], name: str, ordinal: Column) -> Column:

@@ -36,6 +36,7 @@ _PLAIN = {
     "long": "bigint",
     **{name: name for name in _SAME},
 }
+_OF_A_FILE = ("path", "size_bytes", "num_records", "partition", "partition_values")
 _MODE, _PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
 
 
@@ -80,7 +81,10 @@ class DeltaLog(TableLog):
                 )
             vectors = pa.table(table.deletion_vectors()).to_pylist()
             masked = {unquote(each["filepath"].rpartition("/")[2]) for each in vectors}
-        found = pa.table(table.get_add_actions()).to_pylist()
+        # its statistics are of no use here, and some are beyond Python's dates
+        actions = pa.table(table.get_add_actions())
+        own = [name for name in actions.column_names if name in _OF_A_FILE]
+        found = actions.select(own).to_pylist()
         is_encoded = self._are_encoded([each["path"] for each in found])
         files = [
             LoggedFile(
@@ -89,7 +93,7 @@ class DeltaLog(TableLog):
                 rows=each.get("num_records"),
                 schema=metadata.schema,
                 stored=metadata.stored,
-                partition=self._partition(each),
+                partition=self._partition(each, table.metadata().partition_columns),
                 has_masked_rows=unquote(each["path"]).rpartition("/")[2] in masked,
             )
             for each in found
@@ -172,13 +176,16 @@ class DeltaLog(TableLog):
             has_masked_rows=action.get("deletionVector") is not None,
         )
 
-    def _partition(self, found: Action) -> dict[str, str | None]:
-        """Return the values of a file's partition as the log writes them."""
+    def _partition(self, found: Action, columns: Sequence[str]) -> dict[str, str | None]:
+        """Return the values of a file's partition as the log writes them.
+
+        :param columns: by which the table was partitioned then
+        """
         values = found.get("partition") or found.get("partition_values") or {}
-        if set(values) != set(self._table.metadata().partition_columns):
+        if set(values) != set(columns):
             raise SourceUnreadable(
                 f"deltalake says of a file of {self._place} the partition {sorted(values)}, and of "
-                f"the table {self._table.metadata().partition_columns}",
+                f"the table {columns}",
                 remedy="install a release of deltalake that docs/sources/delta.md names.",
             )
         return _texts(values)

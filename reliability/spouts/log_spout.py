@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from reliability.core.errors import (
+    FileRefused,
     InvalidDefinition,
+    SchemaMismatch,
     SourceChanged,
     SourceRewritten,
     SourceUnreadable,
@@ -29,7 +32,7 @@ from reliability.core.remedy import Remedy
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout, only
 from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import with_tuple_ids
-from reliability.spouts.data_file import columns_in, frame_of_files
+from reliability.spouts.data_file import columns_in, fits, frame_of_files
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem, datasets_of_files
 from reliability.spouts.file_names import identity_of_file, locate
@@ -37,7 +40,7 @@ from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.footer import read_file
 from reliability.spouts.log_item import DELETE, FEED, FEED_COLUMNS, INSERT, LogFile
 from reliability.spouts.parquet import REFUSE, Parquet
-from reliability.spouts.parquet_columns import Columns, difference
+from reliability.spouts.parquet_columns import Columns, difference, why_unusable
 from reliability.spouts.table_log import Commit, LoggedFile, TableLog, gone
 from reliability.spouts.tuple_ids import fold_rows
 
@@ -129,7 +132,7 @@ class LogSpout(Spout):
         known = allocated.which([name for own in names.values() for name in own])
         new = [item for item in found if known.isdisjoint(names[item])]
         self._check_columns(new)
-        return new
+        return _counted_behind(new)
 
     def _since(self, log: TableLog, last: LogFile | None) -> Iterator[LogFile]:
         if last is None and self.since is None:
@@ -238,6 +241,8 @@ class LogSpout(Spout):
                     batches[-1] += part
                 else:
                     batches.append([*part])
+        for batch in batches:
+            self._check_one_schema(batch)
         return [tuple(batch) for batch in batches]
 
     def _have_room(self, batch: Sequence[LogFile], more: Sequence[LogFile]) -> bool:
@@ -293,9 +298,55 @@ class LogSpout(Spout):
     # --- columns ---------------------------------------------------------------------------------
 
     def _check_columns(self, items: Iterable[LogFile]) -> None:
-        """Raise FileRefused unless all files can be read by the spout's schema."""
+        """Raise an error unless Spark and the spout's schema can have the columns of all files.
+
+        :raises SchemaMismatch: it cannot have the name of a column
+        :raises FileRefused: a file does not agree with the schema
+        """
         for item in {item.schema: item for item in items}.values():
-            self._parquet.check_file(item.described(), self.schema)
+            self._check_names(item)
+            try:
+                self._parquet.check_file(item.described(), self.schema)
+            except FileRefused as error:
+                if not item.is_named:
+                    raise
+                text = "{first}; then run {resume_runs}."  # a file of a feed is not left out
+                raise FileRefused(error.what, remedy=replace(error.remedy, text=text)) from None
+
+    def _check_names(self, item: LogFile) -> None:
+        names = [name for name, _ in columns_in(item.schema)]
+        feed = [name for name, _ in columns_in(FEED_COLUMNS) if item.is_named]
+        why = why_unusable(names)
+        if taken := [name for name in names if name.lower() in feed]:
+            why = f"it has columns of its own called {taken}, which the feed adds", "rename them"
+        if why is not None:
+            what, remedy = why
+            raise SchemaMismatch(
+                f"version {item.version} of the table of {locate(item.path)}: {what}",
+                remedy=Remedy(
+                    "{first} in the table; then set since= of the spout to the version behind it, "
+                    "or write the table anew, and {resume_runs}.",
+                    {"first": remedy},
+                ),
+            )
+
+    def _check_one_schema(self, batch: Sequence[LogFile]) -> None:
+        """Raise SourceRewritten if the removed rows of a batch do not fit the added ones."""
+        if self.schema:
+            return
+        wanted = dict(columns_in(batch[-1].schema))
+        for item in batch:
+            for name, type_ in columns_in(item.schema):
+                if not fits(type_, wanted.get(name, type_)):
+                    raise SourceRewritten(
+                        f"version {item.version} of the table of {locate(item.path)} removes rows "
+                        f"in which column {name} is {type_}, and adds others in which it is "
+                        f"{wanted[name]}",
+                        remedy=Remedy(
+                            "let since= of the spout begin behind the version, or leave the column "
+                            'out with schema= and drift="ignore"; then {resume_runs}.'
+                        ),
+                    )
 
     def _wanted(self, items: Sequence[LogFile]) -> Columns:
         """Return the columns of a batch."""
@@ -330,6 +381,19 @@ class LogSpout(Spout):
     def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
         files = only(LogFile, items)
         return datasets_of_files(item.described() for item in files)
+
+
+def _counted_behind(items: Sequence[LogFile]) -> list[LogFile]:
+    """Return items that say how many of these are behind them; what is excluded is not waited for.
+
+    Otherwise the version would be read again, until its log is gone.
+    """
+    left = Counter(item.version for item in items)
+    counted = []
+    for item in items:
+        left[item.version] -= 1
+        counted.append(replace(item, behind=left[item.version]))
+    return counted
 
 
 def _masked(what: str, *, is_snapshot: bool = False) -> SourceRewritten:

@@ -73,6 +73,16 @@ def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
     names = [field.name for field in footer.schema.to_arrow_schema()]
     if not names:
         return "it has no columns", "write it with columns"
+    if why := why_unusable(names):
+        return why
+    for leaf in _leaves(footer):
+        if remedy := _remedy(leaf):
+            return f"column {leaf.path} is {written_type(leaf)}, which Spark does not read", remedy
+    return None
+
+
+def why_unusable(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return which names of columns the library or Spark cannot have and what to do, or None."""
     if taken := reserved(names):
         what = f"it has columns of its own called {taken}, which the library adds"
         return what, "rename them"
@@ -82,9 +92,6 @@ def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
     times = Counter(name.lower() for name in names)
     if alike := [name for name in names if times[name.lower()] > 1]:
         return f"Spark does not tell its columns {alike} apart", "rename all but one of them"
-    for leaf in _leaves(footer):
-        if remedy := _remedy(leaf):
-            return f"column {leaf.path} is {written_type(leaf)}, which Spark does not read", remedy
     return None
 
 

@@ -40,6 +40,7 @@ from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
 from reliability.transaction.correct.exclude import exclude, find_item, include
+from reliability.transaction.emit.refreeze import refreeze
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 from tests.support.lake import (
@@ -60,7 +61,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 def append(path: Path, *values: Values, **more: Any) -> None:
     """Commit a version that adds rows; the first makes the table."""
     more = {"partition_by": ["day"], **more} if not (path / "_delta_log").exists() else more
-    write_deltalake(str(path), table_of(values), mode="append", **more)
+    write_deltalake(str(path), table_of(values), **{"mode": "append", **more})
 
 
 @pytest.fixture
@@ -359,6 +360,94 @@ def test_what_is_left_of_a_snapshot_that_is_gone_is_passed_over_once_since_is_se
     with pytest.raises(SourceChanged, match="since="):
         spout.plan(None, txids)
     assert [item.version for item in replace(spout, since=2).plan(None, txids)] == [2]
+
+
+def test_a_version_whose_last_file_is_excluded_is_read_once(tmp_path, connection):
+    """C9: it was read again by each emission, and once its log was gone, none went on."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5))
+    run = pipeline_of(topology(DeltaSpout(str(path))), connection)
+    assert run.emit(None) == [1]
+    append(path, (2, "a", 6), (3, "b", 7))
+    exclude(connection, "orders", str(added_by(path, 1)[-1]), "bad")
+    assert run.again("2").emit(None) == [2]
+    append(path, (4, "a", 8))
+    DeltaTable(str(path)).create_checkpoint()
+    for version in (0, 1):
+        log_of(path, version).unlink()
+    assert run.again("3").emit(None) == [3]
+
+
+def test_a_refreeze_leaves_an_excluded_file_in_its_place(tmp_path, connection):
+    """C9: it put it last; the log's position was then that of a file amid its version."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5), (2, "b", 6), (3, "c", 7))
+    own = topology(DeltaSpout(str(path)))
+    assert pipeline_of(own, connection).emit(None) == [1]
+    asked = "SELECT i ->> 'path' FROM reliability.transaction, jsonb_array_elements(batch_meta) i"
+    before = rows(connection, asked)
+    exclude(connection, "orders", before[0][0], "bad")
+    Path(before[1][0]).unlink()
+    assert refreeze(connection, own, 1, "it is gone") is not None
+    assert rows(connection, asked) == before
+
+
+def test_a_batch_of_a_feed_whose_columns_change_type_is_refused(tmp_path):
+    """Each of its attempts failed, and the advice was to cast what had been written."""
+    path = str(tmp_path / "orders")
+    write_deltalake(path, pa.table({"id": [1], "more": [{"a": 1}]}))
+    other = pa.table({"id": [1], "more": [{"a": 1, "b": 2}]})
+    write_deltalake(path, other, mode="overwrite", schema_mode="overwrite")
+    feed = DeltaSpout(path, changes="feed", since=0)
+    with pytest.raises(SourceRewritten, match=r"version 1 .* column more is struct<"):
+        feed.cut(plan_of(feed))
+    without = replace(feed, schema="id bigint", drift="ignore")
+    assert len(without.cut(plan_of(without))) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "changes", "what"),
+    [
+        (["id", "_X"], "refuse", "which the library adds"),
+        (["id", "_tmp_metadata_row_index"], "refuse", "writes the rows' numbers"),
+        (["id", "_change_type"], "feed", "which the feed adds"),
+    ],
+)
+def test_columns_that_spark_cannot_take_are_refused_at_emission(tmp_path, names, changes, what):
+    """Each attempt failed."""
+    write_deltalake(str(tmp_path), pa.table({name: [1] for name in names}))
+    with pytest.raises(SchemaMismatch, match=what):
+        plan_of(DeltaSpout(str(tmp_path), changes=changes))
+
+
+def test_a_feed_that_differs_from_the_schema_is_not_told_to_leave_a_file_out(orders):
+    """`exclude` refuses files of a feed."""
+    for changes, is_told in (("refuse", True), ("feed", False)):
+        with pytest.raises(FileRefused) as refused:
+            plan_of(DeltaSpout(str(orders), changes=changes, schema="customer bigint"))
+        assert refused.value.remedy.runs("exclude") is is_told
+        assert refused.value.remedy.runs("resume_runs")
+
+
+def test_dates_beyond_those_of_python_stop_no_emission(tmp_path):
+    """The statistics of a file ended it with an OverflowError."""
+    days = pa.array([4_000_000], pa.int32()).cast(pa.date32())
+    write_deltalake(str(tmp_path), pa.table({"day": days}))
+    [item] = plan_of(DeltaSpout(str(tmp_path)))
+    assert item.rows == 1
+
+
+def test_what_is_left_of_a_snapshot_is_read_by_its_own_partition(tmp_path):
+    """It was refused as a fault of deltalake."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5), (2, "b", 6))
+    spout = DeltaSpout(str(path), opaque=True, max_files_per_batch=1, changes="ignore")
+    txids = Txids()
+    batch = spout.cut(spout.plan(None, txids))[0]
+    txids.record(BatchMeta(items=batch, emitted=spout.count(batch)))
+    append(path, (3, "c", 7), mode="overwrite", schema_mode="overwrite", partition_by=["customer"])
+    [left] = only(DeltaFile, spout.plan(None, txids))
+    assert left.values == {"day": "b"}
 
 
 def test_a_removed_file_without_the_values_of_its_partition_is_refused(orders):

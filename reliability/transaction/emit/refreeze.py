@@ -99,8 +99,10 @@ def _exchange(
         excluded = excluded_among(tx, topology.name, ever)
     read = BatchMeta(items=_without(ever, excluded), emitted=old.emitted)
     kept = tuple(item for item in old.items if item.source in excluded)
+    places = {item.source: place for place, item in reversed([*enumerate(ever)])}
     items = (*topology.spout.refresh(read), *kept)
-    if items == (*_without(old.items, excluded), *kept):
+    items = tuple(sorted(items, key=lambda item: places.get(item.source, len(ever))))
+    if items == old.items:
         return row["batch_meta"], None
     return row["batch_meta"], BatchMeta(items=items, emitted=topology.spout.count(items))
 
