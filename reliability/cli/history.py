@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +20,7 @@ from reliability.core.texts import signed
 from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.repair import Repaired, repair
-from reliability.transaction.inspect.explain import Explanation
+from reliability.transaction.inspect.explain import MAX_ROWS, Explanation
 from reliability.transaction.inspect.explain import explain as explain_row
 from reliability.transaction.inspect.verify import Verified, record_repaired, record_verified
 from reliability.transaction.inspect.verify import verify as verify_tables
@@ -52,18 +51,11 @@ def explain(
     With --interval or --file, only what the txids of that interval or file contributed.
     """
     with ledger() as connection:
-        explanation = explain_row(connection, topology, state, read_key(key or []))
-        empty = _nothing_contributed(explanation)
-        if contents:
-            wanted = contents.select(connection, topology).intervals
-            own = [
-                one
-                for one in explanation.contributions
-                if one.attempt is not None and one.attempt.txid in wanted
-            ]
-            if explanation.contributions:
-                empty = "none of these txids has contributed to it"
-            explanation = replace(explanation, contributions=tuple(own))
+        wanted = contents.select(connection, topology).intervals if contents else None
+        explanation = explain_row(connection, topology, state, read_key(key or []), txids=wanted)
+    empty = _nothing_contributed(explanation)
+    if wanted is not None:
+        empty = "none of these txids has contributed to it"
     answer(explanation, _explanation(explanation, empty), as_json=as_json)
 
 
@@ -113,6 +105,8 @@ def _explanation(explanation: Explanation, empty: str) -> Iterator[Part]:
         hide_empty=True,
         least=["run", "committed (UTC)"],
     )
+    if explanation.row is None and len(explanation.contributions) == MAX_ROWS:
+        yield Line(f"the oldest {MAX_ROWS:,} rows; --interval or --file shows others")
 
 
 # --- verify --------------------------------------------------------------------------------------

@@ -400,7 +400,9 @@ class SourceItemUnknown(
 
 
 class TooManyBatches(
-    Terminal, remedy="raise the spout's max_files_per_batch, or [core] max_map_length in Airflow."
+    Terminal,
+    remedy="raise the most that the spout puts into a batch (max_files_per_batch, "
+    "max_versions_per_batch, max_rows_per_batch), or [core] max_map_length in Airflow.",
 ):
     """The interval has more batches than Airflow can map."""
 

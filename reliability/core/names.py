@@ -14,7 +14,9 @@ from reliability.core.errors import InvalidDefinition
 
 #: What pip installs this package as; the name `reliability` is another project's there.
 DISTRIBUTION = "airflow-provider-reliability"
-TABLE_SOURCE = "table:"  # how the names of source items that are rows of a table begin
+# How the names of source items begin that are rows of a table, or messages of a topic.
+TABLE_SOURCE = "table:"
+KAFKA_SOURCE = "kafka:"
 COMMAND_LINE = "cli"  # the DAG of `reliability run` and `reliability replay`, in the ledger
 LONGEST_NAME = 63  # bytes: Postgres cuts off the rest
 LONGEST_ID = 250  # characters of a DAG's id; a task's id has its group's before it

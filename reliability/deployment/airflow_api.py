@@ -115,10 +115,10 @@ class Airflow:
         while True:
             query = urlencode({"limit": PAGE, "offset": offset, "order_by": order})
             page = (self._ask("GET", f"{path}?{query}") or {}).get(rows, [])
-            yield from page
-            if len(page) < PAGE:
+            if not page:  # a shorter one may be all that Airflow's maximum_page_limit allows
                 return
-            offset += PAGE
+            yield from page
+            offset += len(page)
 
     def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:
         """Return the txids that a run's task has emitted; None if Airflow no longer has them."""

@@ -111,21 +111,20 @@ class IcebergLog(TableLog):
 
     def _start(self, since: int | None, position: Position | None) -> int:
         """Return the index in the line of descent of the first snapshot to read."""
-        begin = 0
-        if since is not None:
-            if since not in self._snapshots or since not in self._line:
-                raise SourceChanged(
-                    f"{self.where} has no snapshot {since} in its line",
-                    remedy="set since= in the IcebergSpout to the id of one that it has.",
-                )
-            begin = self._line.index(since)
-        if position is None or (position.version not in self._line and since is not None):
+        has_since = since is not None and since in self._snapshots and since in self._line
+        begin = self._line.index(since) if since is not None and has_since else 0
+        if position is None:
+            self._check_since(since, has_since)
             return begin
-        if position.version in self._line:
+        if position.version in self._line:  # `since` may have expired meanwhile
             return max(begin, self._line.index(position.version) + position.is_whole)
-        if position.version not in self._snapshots:
-            if position.is_whole and self._follows(position):
-                return begin
+        is_expired = position.version not in self._snapshots
+        if is_expired and position.is_whole and self._follows(position):
+            return begin
+        self._check_since(since, has_since)
+        if since is not None and self._is_later(since, position):
+            return begin
+        if is_expired:
             raise self._expired("a snapshot that no txid has read")
         raise SourceChanged(
             f"{self.where} does not go back to snapshot {position.version} any more, which a txid "
@@ -134,6 +133,20 @@ class IcebergLog(TableLog):
                 "set the branch to that snapshot, or to one behind it; then {resume_runs}."
             ),
         )
+
+    def _check_since(self, since: int | None, has_since: bool) -> None:
+        if since is not None and not has_since:
+            raise SourceChanged(
+                f"{self.where} has no snapshot {since} in its line",
+                remedy="set since= in the IcebergSpout to the id of one that it has.",
+            )
+
+    def _is_later(self, since: int, position: Position) -> bool:
+        """Say whether a person has set `since` after the position was read, as far as is known."""
+        snapshot, known = self._snapshots[since], self._snapshots.get(position.version)
+        if position.sequence and snapshot.sequence_number:
+            return bool(snapshot.sequence_number > position.sequence)
+        return known is None or bool(snapshot.timestamp_ms > known.timestamp_ms)
 
     def _follows(self, position: Position) -> bool:
         """Say whether the oldest snapshot that is left is the next one after an expired one.

@@ -16,14 +16,15 @@ from reliability.core.keys import read_ranges
 from reliability.core.lineage import Dataset
 from reliability.core.names import check_database
 from reliability.core.remedy import Remedy
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout, only
 from reliability.deployment.lazy import F, np, pa
 from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR, check_value
 from reliability.spouts.data_file import columns_in
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
-from reliability.spouts.kafka_range import KafkaRange, fill, only_ranges, source_of
+from reliability.spouts.kafka_range import KafkaRange, fill, source_of
+from reliability.spouts.same_source import check_same_source
 from reliability.spouts.tuple_ids import fold_rows, tuple_ids
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class KafkaSpout(Spout):
         with self._reader() as reader:
             offsets = reader.offsets(self.topic)
             last = allocated.last(KafkaRange)
-            if last and last.topic == self.topic:
+            if last:
+                self._check_own([last])
                 bounds = offsets.get(last.partition, (0, 0))
                 _check_is_same(reader, last, *bounds, may_lack_first=self.counted == READ)
             ends = {number: end for number, (_, end) in offsets.items()}
@@ -177,7 +179,7 @@ class KafkaSpout(Spout):
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Fill batches with a piece of each partition in turn, and count what is in them."""
         most = self.max_rows_per_partition, self.max_rows_per_batch
-        batches = fill(only_ranges(items), *most)
+        batches = fill(only(KafkaRange, items), *most)
         if not batches:
             return []
         with self._reader() as reader:
@@ -191,7 +193,7 @@ class KafkaSpout(Spout):
         return replace(item, rows=rows, first_ms=reader.first_time(*_place(item)))
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        ranges = list(enumerate(only_ranges(items)))
+        ranges = list(enumerate(only(KafkaRange, items)))
         if self.counted == OFFSETS:
             return Fold.of(fold_rows(ordinal, i.rows, first=i.begin) for ordinal, i in ranges)
         if not ranges:
@@ -208,7 +210,17 @@ class KafkaSpout(Spout):
     def verify(self, meta: BatchMeta) -> None:
         if meta.items:
             with self._reader() as reader:
-                self._check(reader, only_ranges(meta.items))
+                self._check(reader, self._own(meta))
+
+    def _own(self, meta: BatchMeta) -> list[KafkaRange]:
+        items = only(KafkaRange, meta.items)
+        self._check_own(items)
+        return items
+
+    def _check_own(self, items: Sequence[KafkaRange]) -> None:
+        """Raise SourceChanged if a range is of another topic or cluster."""
+        read = [_topic_of(item.cluster, item.topic) for item in items]
+        check_same_source(read, _topic_of(self.cluster, self.topic))
 
     def _check(self, reader: KafkaReader, items: Sequence[KafkaRange]) -> None:
         """Raise SourceChanged unless the cluster still has these ranges."""
@@ -235,7 +247,7 @@ class KafkaSpout(Spout):
         with self._reader() as reader:
             offsets = reader.offsets(self.topic)
             items = []
-            for item in only_ranges(meta.items):
+            for item in self._own(meta):
                 low, high = offsets.get(item.partition, (item.end, item.end))
                 if high < item.end:  # what is there now are other messages
                     low = item.end
@@ -247,7 +259,7 @@ class KafkaSpout(Spout):
         """Read the ranges in Spark's tasks, each at most 200,000 offsets."""
         pieces = [
             (ordinal, item.partition, first, min(first + _READ_AT_ONCE, item.end))
-            for ordinal, item in enumerate(only_ranges(meta.items))
+            for ordinal, item in enumerate(self._own(meta))
             for first in range(item.begin, item.end, _READ_AT_ONCE)
         ]
         columns = columns_in(f"{self.schema or MESSAGE}, {_PLACE}")
@@ -272,7 +284,7 @@ class KafkaSpout(Spout):
 
     def committed(self, metas: Sequence[BatchMeta]) -> None:
         ends: dict[int, int] = {}
-        for item in (item for meta in metas for item in only_ranges(meta.items)):
+        for item in (item for meta in metas for item in self._own(meta)):
             ends[item.partition] = max(ends.get(item.partition, 0), item.end)
         if self.group and ends:
             with self._reader() as reader:
@@ -386,6 +398,10 @@ def _check_is_same(
 def _where(message: Any) -> str:
     place = f"offset {message.offset()} of partition {message.partition()}"
     return f"{place} of topic {message.topic()}"
+
+
+def _topic_of(cluster: str, topic: str) -> str:
+    return f"topic {topic}{f' of cluster {cluster}' if cluster else ''}"
 
 
 def _place(item: KafkaRange) -> tuple[str, int, int, int]:

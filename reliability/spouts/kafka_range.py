@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from reliability.core.names import KAFKA_SOURCE
 from reliability.core.spout import SourceItem, source_item
 
 
@@ -65,7 +66,7 @@ def source_of(cluster: str, topic: str, partition: int) -> str:
     >>> source_of("", "orders", 3), source_of("eu", "orders", 3)
     ('kafka:orders/3', 'kafka:eu/orders/3')
     """
-    return f"kafka:{cluster}/{topic}/{partition}" if cluster else f"kafka:{topic}/{partition}"
+    return f"{KAFKA_SOURCE}{cluster}{'/' if cluster else ''}{topic}/{partition}"
 
 
 def fill(
@@ -87,7 +88,3 @@ def fill(
             batch.append(piece)
         batches.append(tuple(batch))
     return batches
-
-
-def only_ranges(items: Sequence[SourceItem]) -> list[KafkaRange]:
-    return [item for item in items if isinstance(item, KafkaRange)]

@@ -87,10 +87,13 @@ class LogFile(SourceItem):
     def lost(self) -> LogFile:
         return replace(self, rows=0, is_lost=True)
 
-    def data_file(self, ordinal: int) -> DataFile:
-        """Return how Spark reads it; what it changed is in columns of the change data feed."""
+    def data_file(self, ordinal: int, *, has_changes: bool) -> DataFile:
+        """Return how Spark reads it.
+
+        :param has_changes: what it has changed is in the columns of a change data feed
+        """
         schema, stored, values = self.schema, self.stored, dict(self.values)
-        if self.is_named:
+        if has_changes:
             schema = f"{schema}, {FEED_COLUMNS}"
             values["_commit_version"] = str(self.version)
             if self.change == FEED:

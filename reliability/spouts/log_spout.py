@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from reliability.core.errors import (
     FileRefused,
     InvalidDefinition,
+    ReliabilityError,
     SchemaMismatch,
     SourceChanged,
     SourceRewritten,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 IGNORE = "ignore"
+#: What is wrong with one version, and not with those before it.
+REFUSED = (FileRefused, SchemaMismatch, SourceChanged, SourceRewritten)
 CHANGES = (REFUSE, IGNORE, FEED)
 
 
@@ -119,7 +122,11 @@ class LogSpout(Spout):
     # --- emission --------------------------------------------------------------------------------
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[LogFile]:
-        """List the files that versions have added since the last one that a txid has."""
+        """List the files that versions have added since the last one that a txid has.
+
+        What comes before a version that is refused is listed without it, so that a person who
+        passes the version over by `since` loses nothing else; the next emission raises.
+        """
         log, last = self.log(), allocated.last(self.file_type)
         if last is not None and last.table_id != log.table_id:
             raise SourceChanged(
@@ -127,38 +134,56 @@ class LogSpout(Spout):
                 remedy="restore the table. If it was replaced on purpose, read it by a topology "
                 "with another name, which begins anew.",
             )
-        found = list(self._since(log, last))
+        versions: list[list[LogFile]] = []
+        refused: ReliabilityError | None = None
+        try:
+            for files in self._versions(log, last):
+                versions.append(files)
+        except REFUSED as error:
+            refused = error
+        found = [item for version in versions for item in version]
         names = {item: item.identities_at(last.version if last else None) for item in found}
         known = allocated.which([name for own in names.values() for name in own])
-        new = [item for item in found if known.isdisjoint(names[item])]
-        self._check_columns(new)
+        new: list[LogFile] = []
+        try:
+            for version in versions:
+                own = [item for item in version if known.isdisjoint(names[item])]
+                self._check_columns(own)
+                new += own
+                known |= {item.identity for item in own}  # a file that came, went and came back
+        except REFUSED as error:
+            refused = error
+        if refused is not None:
+            if not new:
+                raise refused
+            logger.warning("what comes before it is emitted, and nothing more: %s", refused.what)
         return _counted_behind(new)
 
-    def _since(self, log: TableLog, last: LogFile | None) -> Iterator[LogFile]:
+    def _versions(self, log: TableLog, last: LogFile | None) -> Iterator[list[LogFile]]:
+        """Yield the files of each version since the last item that a txid has."""
         if last is None and self.since is None:
-            yield from self._snapshot(log, log.version)
+            yield self._snapshot(log, log.version)
             return
         position = last.position if last else None
         if last and last.is_snapshot and position:
             if last.behind:
-                yield from self._rest_of_snapshot(log, last.version)
+                yield self._rest_of_snapshot(log, last.version)
             position = replace(position, is_whole=True)
         for commit in log.commits(self.since, position):
-            yield from self._items(log, self._changes_of(log, commit), commit.version)
+            yield list(self._items(log, self._changes_of(log, commit), commit.version))
 
     def _rest_of_snapshot(self, log: TableLog, version: int) -> list[LogFile]:
         """Return it all; nothing if it is gone and a person has said where to go on."""
         try:
-            found = list(self._snapshot(log, version))
+            return self._snapshot(log, version)
         except SourceChanged:
             if self.since is None:
                 raise
-            found = []
-        return found
+            return []
 
-    def _snapshot(self, log: TableLog, version: int) -> Iterator[LogFile]:
+    def _snapshot(self, log: TableLog, version: int) -> list[LogFile]:
         files = [(INSERT, each) for each in log.files_at(version)]
-        yield from self._items(log, files, version, is_snapshot=True)
+        return list(self._items(log, files, version, is_snapshot=True))
 
     def _changes_of(self, log: TableLog, commit: Commit) -> list[tuple[str, LoggedFile]]:
         """Return the files of a version that have something to count.
@@ -284,7 +309,14 @@ class LogSpout(Spout):
         items = [(n, i) for n, i in enumerate(only(LogFile, meta.items)) if not i.is_lost]
         if not items:
             return self._empty_frame(spark)
-        files = [item.data_file(ordinal) for ordinal, item in items]
+        if self.changes != FEED and any(item.change != INSERT for _, item in items):
+            raise SourceChanged(
+                f"the batch has changes of rows, and the spout has changes={self.changes!r}, which "
+                "would count rows that are gone",
+                remedy='set changes="feed" again; a topology with another name may have another '
+                "one.",
+            )
+        files = [item.data_file(n, has_changes=self.changes == FEED) for n, item in items]
         return frame_of_files(spark, files, self._wanted([item for _, item in items]))
 
     def _empty_frame(self, spark: SparkSession) -> DataFrame:

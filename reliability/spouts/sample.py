@@ -138,6 +138,6 @@ def _of_table(spout: TableSpout, rows: int) -> Sample:
         raise NothingToEmit(f"table {spout.table} is empty")
     first = write_ranges(cut_ranges(read_ranges(keys), rows)[0])
     fold: Fold = table.fold(first)
-    item = TableKeys(table=spout.source, keys=first, rows=fold.count, xor=fold.xor)
+    item = TableKeys(table=spout.source, key=spout.key, keys=first, rows=fold.count, xor=fold.xor)
     meta = BatchMeta(items=(item,), emitted=fold)
     return Sample(spout=spout, meta=meta, rows=None, of=total.count)

@@ -37,6 +37,7 @@ from reliability.core.types import as_spark_writes
 from reliability.deployment.address import address_of, executor_address
 from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.ddl import ddl_of
+from reliability.spouts.same_source import check_same_source
 from reliability.spouts.source_table import SourceTable
 
 if TYPE_CHECKING:
@@ -51,11 +52,13 @@ class TableKeys(SourceItem):
     """The rows of a table that have these keys, with their fold as Postgres computed it.
 
     :param table: the table and its database, as `TableSpout.source` writes them
+    :param key: the column of the keys
     :param keys: exactly the keys that existed, an int8multirange
     """
 
     kind: ClassVar[str] = "table"
     table: str
+    key: str
     keys: str
     rows: int
     xor: int
@@ -132,6 +135,8 @@ class TableSpout(Spout):
         :raises InvalidDefinition: the table does not have these `columns` or this `key`
         """
         self.source_table.columns(self.columns, self.lag_column, self.types)
+        if last := allocated.last(TableKeys):
+            self._check_own([last])
         lag = None if self.lag_seconds is None else (self.lag_column, self.lag_seconds)
         batches, changed = self.source_table.new_batches(
             allocated.keys(self.source), lag, self.max_rows_per_batch
@@ -141,7 +146,7 @@ class TableSpout(Spout):
         if txids := ", ".join(map(str, lost)):
             raise SourceChanged(f"table {self.table}: rows that txid {txids} has read are gone")
         return [
-            TableKeys(table=self.source, keys=keys, rows=fold.count, xor=fold.xor)
+            TableKeys(table=self.source, key=self.key, keys=keys, rows=fold.count, xor=fold.xor)
             for keys, fold in batches
         ]
 
@@ -154,7 +159,7 @@ class TableSpout(Spout):
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch is gone or has another key."""
-        for item in only(TableKeys, meta.items):
+        for item in self._own(meta):
             now = self.source_table.fold(item.keys)
             if now != Fold(item.xor, item.rows):
                 raise SourceChanged(
@@ -162,11 +167,20 @@ class TableSpout(Spout):
                     "still exist"
                 )
 
+    def _own(self, meta: BatchMeta) -> list[TableKeys]:
+        items = only(TableKeys, meta.items)
+        self._check_own(items)
+        return items
+
+    def _check_own(self, items: Sequence[TableKeys]) -> None:
+        """Raise SourceChanged if keys are those of another table, or of another column."""
+        check_same_source(
+            [f"{item.table} by {item.key}" for item in items], f"{self.source} by {self.key}"
+        )
+
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return those keys of a batch that exist now, with their fold."""
-        now = [
-            (item, *self.source_table.present(item.keys)) for item in only(TableKeys, meta.items)
-        ]
+        now = [(item, *self.source_table.present(item.keys)) for item in self._own(meta)]
         items = [replace(i, keys=keys, rows=fold.count, xor=fold.xor) for i, keys, fold in now]
         return [item for item in items if item.rows]
 
@@ -178,7 +192,7 @@ class TableSpout(Spout):
         columns = self.source_table.columns(self.columns, self.lag_column, self.types)
         parts = [
             write_ranges(part)
-            for item in only(TableKeys, meta.items)
+            for item in self._own(meta)
             for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
         ]
         queries = self.source_table.queries(list(columns), parts)

@@ -32,6 +32,7 @@ from reliability.core.spout import (
     source_item,
 )
 from reliability.core.types import as_spark_writes
+from reliability.spouts.same_source import check_same_source
 from reliability.spouts.source_table import SourceTable
 from reliability.spouts.table import ROWS_AT_ONCE, frame_of_queries
 from reliability.spouts.updated_table import FIRST, UpdatedTable
@@ -132,6 +133,8 @@ class UpdatedRowsSpout(Spout):
         :raises InvalidDefinition: the table does not have these columns or this key
         """
         self._columns()
+        if last := allocated.last(TableWindow):
+            check_same_source([last.table], self.source)
         first = self._after(allocated)
         settled = self.updates.settled(self.lag_seconds)
         if settled.is_hidden:
@@ -163,7 +166,7 @@ class UpdatedRowsSpout(Spout):
         txid = max(ends, key=lambda txid: ends[txid])
         last = allocated.last(TableWindow)
         # Numbers below 1 are uncommitted batches, which are cut again.
-        if txid > 0 and last and last.table == self.source:
+        if txid > 0 and last:
             now = self.updates.fold(last.first, last.last)
             if now.count > last.rows:
                 raise SourceChanged(
@@ -186,7 +189,7 @@ class UpdatedRowsSpout(Spout):
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch was changed, or came later."""
-        for item in only(TableWindow, meta.items):
+        for item in self._own(meta):
             now = self.updates.fold(item.first, item.last)
             if now != Fold(item.xor, item.rows):
                 raise SourceChanged(
@@ -194,11 +197,16 @@ class UpdatedRowsSpout(Spout):
                     f"{self.updated_at} in this window now"
                 )
 
+    def _own(self, meta: BatchMeta) -> list[TableWindow]:
+        items = only(TableWindow, meta.items)
+        check_same_source([item.table for item in items], self.source)
+        return items
+
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the windows of a batch as they are now."""
         items = [
             replace(item, rows=fold.count, xor=fold.xor)
-            for item in only(TableWindow, meta.items)
+            for item in self._own(meta)
             for fold in [self.updates.fold(item.first, item.last)]
         ]
         return [item for item in items if item.rows]
@@ -209,6 +217,6 @@ class UpdatedRowsSpout(Spout):
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the windows; Postgres computes the tuple ids as in `count` (V6)."""
         columns = self._columns()
-        windows = [(item.first, item.last) for item in only(TableWindow, meta.items)]
+        windows = [(item.first, item.last) for item in self._own(meta)]
         queries = self.updates.queries(list(columns), windows, ROWS_AT_ONCE)
         return frame_of_queries(spark, self.database, columns, queries)

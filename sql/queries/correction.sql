@@ -79,16 +79,14 @@ SELECT DISTINCT item FROM (
     OR right(item, length(%(item)s) + 1) = '/' || %(item)s
  ORDER BY item;
 
--- reads_table --
--- Whether the items of a topology are rows of a table.
-SELECT EXISTS (SELECT FROM reliability.source_item
-                WHERE topology = %(topology)s AND starts_with(item, %(beginning)s)) AS reads_table;
-
--- reads_feed --
--- Whether the last batch of a topology is of the changes of a table.
-SELECT coalesce((SELECT batch_meta->0->>'is_named' = 'true' FROM reliability.transaction
-                  WHERE topology = %(topology)s AND batch_meta->0 IS NOT NULL
-                  ORDER BY txid DESC LIMIT 1), false) AS reads_feed;
+-- last_item --
+-- An item of the last batch of a topology, and whether that is of the changes of a table; no row: none is frozen.
+SELECT s.item, coalesce(last.batch_meta->0->>'is_named' = 'true', false) AS is_of_feed
+  FROM (SELECT topology, txid, batch_meta FROM reliability.transaction
+         WHERE topology = %(topology)s AND batch_meta->0 IS NOT NULL
+         ORDER BY txid DESC LIMIT 1) AS last
+  JOIN reliability.source_item s USING (topology, txid)
+ LIMIT 1;
 
 -- txids_of_item --
 -- The txids that read an item or a part of it, with the runs that emitted them, and whether any run still
@@ -132,9 +130,10 @@ SELECT EXISTS (
     SELECT FROM reliability.exclusion e
       JOIN reliability.topology t ON t.topology = e.topology
      CROSS JOIN LATERAL (
-           SELECT txid, batch_meta FROM reliability.transaction x
-            WHERE x.topology = e.topology AND x.batch_meta->0 IS NOT NULL
-            ORDER BY txid DESC LIMIT 1) last
+           SELECT x.txid, coalesce(x.batch_meta, a.batch_meta) AS batch_meta
+             FROM reliability.transaction x LEFT JOIN reliability.attempt a USING (topology, txid)
+            WHERE x.topology = e.topology AND coalesce(x.batch_meta, a.batch_meta)->0 IS NOT NULL
+            ORDER BY x.txid DESC LIMIT 1) last
      WHERE e.topology = %(topology)s AND e.item = %(item)s AND e.ended_at IS NULL
        AND last.batch_meta->0->>'behind' IS NOT NULL
        AND (last.txid > e.after_txid OR t.spout_kind = 'OPAQUE')) AS is_passed;

@@ -24,6 +24,11 @@ SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
  WHERE topology = %(topology)s AND batch_meta -> -1 ->> 'kind' = %(kind)s
  ORDER BY txid DESC LIMIT 1;
 
+-- included_items --
+-- How many exclusions of a topology have been taken back.
+SELECT count(*) AS included FROM reliability.exclusion
+ WHERE topology = %(topology)s AND ended_at IS NOT NULL;
+
 -- any_part_is_allocated --
 -- Whether another run has allocated any of these parts since they were planned, or a person has
 -- excluded them.

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -305,14 +306,37 @@ def test_an_excluded_file_of_a_version_that_is_passed_stays_excluded(
         assert run.again("2").emit(None) == [2, 3]
 
 
+def test_a_file_that_is_included_while_a_run_emits_is_emitted(tmp_path, connection, monkeypatch):
+    """C9: the run had planned without it, and the log was read past it."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5))
+    run = pipeline_of(topology(DeltaSpout(str(path))), connection)
+    assert run.emit(None) == [1]
+    append(path, (2, "a", 6), (3, "b", 7))
+    item = str(added_by(path, 1)[-1])
+    exclude(connection, "orders", item, "bad")
+    plan, others = DeltaSpout.plan, [partial(include, connection, "orders", item, "good")]
+
+    def plan_late(self, *asked):
+        found = plan(self, *asked)
+        if others:
+            others.pop()()
+        return found
+
+    monkeypatch.setattr(DeltaSpout, "plan", plan_late)
+    assert run.again("2").emit(None) == [2]
+    assert (item,) in rows(connection, "SELECT item FROM reliability.source_item WHERE txid = 2")
+
+
+@pytest.mark.parametrize("commits", [True, False])
 def test_an_opaque_batch_may_have_passed_an_excluded_file_whatever_its_txid(
-    tmp_path, pipeline, connection
+    tmp_path, pipeline, connection, commits
 ):
     path = tmp_path / "orders"
     append(path, (1, "a", 5))
     run = pipeline(topology(DeltaSpout(str(path), opaque=True)))
     [txid] = run.emit(None)
-    run.transact(txid)
+    (run.transact if commits else run.begin)(txid)
     exclude(connection, "orders", str(tmp_path / "other.parquet"), "bad")
     with pytest.raises(ExclusionNotPossible, match="stays excluded"):
         include(connection, "orders", str(tmp_path / "other.parquet"), "good")
@@ -390,6 +414,44 @@ def test_a_refreeze_leaves_an_excluded_file_in_its_place(tmp_path, connection):
     Path(before[1][0]).unlink()
     assert refreeze(connection, own, 1, "it is gone") is not None
     assert rows(connection, asked) == before
+
+
+def test_versions_before_one_that_is_refused_are_emitted(orders):
+    """`since=` behind the refused version, as its error advises, passed them over."""
+    txids, spout = Txids(), DeltaSpout(str(orders))
+    record(spout, txids)
+    append(orders, (5, "Tue", 3))
+    append(orders, (6, "Tue", 3))
+    DeltaTable(str(orders)).delete("customer = 5")
+    append(orders, (7, "Tue", 3))
+    assert record(spout, txids) == [1, 1]
+    with pytest.raises(SourceRewritten, match="version 4 of"):
+        record(spout, txids)
+    assert record(replace(spout, since=5), txids) == [1]
+
+
+def test_a_file_that_came_went_and_came_back_between_emissions_is_read_once(tmp_path):
+    """E1: it was in the plan twice, and in one batch counted twice."""
+    path = tmp_path / "orders"
+    append(path, (1, "a", 5))
+    spout = DeltaSpout(str(path), changes="ignore", since=0, max_versions_per_batch=None)
+    append(path, (2, "b", 6))
+    DeltaTable(str(path)).delete()
+    DeltaTable(str(path)).restore(1)
+    assert record(spout, Txids()) == [2]
+
+
+def test_a_batch_of_changes_is_read_as_such_or_not_at_all(orders, spark):
+    """With another `changes=`, a replay added the rows that it had taken out."""
+    DeltaTable(str(orders)).delete("price = 5")
+    feed, txids = DeltaSpout(str(orders), changes="feed", since=0), Txids()
+    record(feed, txids)
+    with pytest.raises(SourceChanged, match="would count rows that are gone"):
+        replace(feed, changes="ignore").frame(spark, txids.batches[3])
+    plain = Txids()
+    record(DeltaSpout(str(orders), changes="ignore", since=0), plain)
+    found = feed.frame(spark, plain.batches[1]).select("_change_type", "_commit_version")
+    assert {tuple(row) for row in found.collect()} == {("insert", 0)}
 
 
 def test_a_batch_of_a_feed_whose_columns_change_type_is_refused(tmp_path):
@@ -524,9 +586,11 @@ def test_the_first_emission_takes_the_table_as_it_is(orders):
     DeltaTable(str(orders)).delete("customer = 1")
     DeltaTable(str(orders)).optimize.compact()
     assert sum(record(DeltaSpout(str(orders)), Txids())) == 2
+    txids, spout = Txids(), DeltaSpout(str(orders), since=0)
+    assert record(spout, txids) == [3, 1]
     with pytest.raises(SourceRewritten):
-        plan_of(DeltaSpout(str(orders), since=0))
-    assert plan_of(DeltaSpout(str(orders), since=99)) == []
+        record(spout, txids)
+    assert plan_of(replace(spout, since=99)) == []
 
 
 @pytest.mark.parametrize("scheme", ["file:", "file://", ""])
@@ -693,7 +757,7 @@ def test_columns_with_quotes_in_their_names_are_read(tmp_path, name):
     """Emission stopped with an AssertionError."""
     write_deltalake(str(tmp_path), pa.table({name: [1], "b": ["x"]}))
     [item] = plan_of(DeltaSpout(str(tmp_path)))
-    assert item.data_file(0).columns == ((name, "bigint"), ("b", "string"))
+    assert item.data_file(0, has_changes=False).columns == ((name, "bigint"), ("b", "string"))
     declared = DeltaSpout(str(tmp_path), schema=item.schema, drift="widen")
     assert plan_of(declared) == [item]
 
@@ -717,8 +781,10 @@ def test_columns_follow_a_policy(orders, spark):
     assert record(declared, Txids()) == [4]
     more = table_of([(5, "Tue", 3)]).append_column("note", pa.array(["new"]))
     write_deltalake(str(orders), more, mode="append", schema_mode="merge")
+    txids = Txids()
+    assert record(declared, txids) == [4]
     with pytest.raises(FileRefused, match="note"):
-        record(declared, Txids())
+        record(declared, txids)
     for drift, names in (("ignore", []), ("widen", ["note"])):
         txids, spout = Txids(), replace(declared, drift=drift)
         assert record(spout, txids) == [5]

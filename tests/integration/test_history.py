@@ -586,6 +586,10 @@ def test_appended_rows_are_told_by_txid(tx):
     assert [(c["_txid"], c["x"]) for c in contributed] == [(1, 1), (1, 3), (2, 1)]
     assert row is None
     assert len(explain_row(tx, one.tables, {"word": "a"}, max_rows=2)[1]) == 2
+    # those of some txids are looked for among all, not among the oldest
+    for txids, kept in (([2], [2]), ([1, 2], [1, 1]), ([], [])):
+        _, own = explain_row(tx, one.tables, {"word": "a"}, max_rows=2, txids=txids)
+        assert [c["_txid"] for c in own] == kept
 
 
 # --- verify --------------------------------------------------------------------------------------

@@ -283,6 +283,29 @@ def test_a_table_that_was_rolled_back_is_found(filled):
         record(SPOUT, txids)
 
 
+def test_a_rollback_is_found_whatever_since_says(filled):
+    """It began anew with `since`, and what had been rolled back went on counting."""
+    txids, spout = Txids(), replace(SPOUT, since=filled.ids[0])
+    record(spout, txids)
+    filled.append((5, "Tue", 3))
+    record(spout, txids)
+    filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
+    with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
+        record(spout, txids)
+    filled.append((6, "Tue", 3))
+    [current] = [each.snapshot_id for each in filled.table.refresh().history()][-1:]
+    assert record(replace(spout, since=current), txids) == [1]
+
+
+def test_a_snapshot_that_since_names_may_expire_once_it_was_read(filled):
+    """Each emission failed until a person took `since` away."""
+    txids, spout = Txids(), replace(SPOUT, since=filled.ids[0])
+    record(spout, txids)
+    filled.append((5, "Tue", 3))
+    filled.table.maintenance.expire_snapshots().by_ids(filled.ids[:1]).commit()
+    assert record(spout, txids) == [1]
+
+
 def test_another_table_of_the_same_name_is_found(filled):
     txids = Txids()
     record(SPOUT, txids)

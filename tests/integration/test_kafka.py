@@ -19,18 +19,20 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reliability import KafkaSpout
 from reliability.core.errors import (
+    ExclusionNotPossible,
     InvalidDefinition,
     LibraryMissing,
     SourceChanged,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, Interval, NoItems
+from reliability.core.spout import BatchMeta, Interval, NoItems, only
 from reliability.spouts import kafka_client
 from reliability.spouts.kafka_client import KafkaReader, properties_of
-from reliability.spouts.kafka_range import KafkaRange, fill, only_ranges
+from reliability.spouts.kafka_range import KafkaRange, fill
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
+from reliability.transaction.correct.exclude import find_item
 from reliability.transaction.emit.source_items import tell_source
 from tests.support.fix_postgres import rows
 from tests.support.lake import TOTALS, Values, live_through_eight_batches, topology
@@ -216,7 +218,7 @@ def test_gaps_are_found_by_an_attempt_or_counted_by_a_read(kafka, pipeline, conn
     spout = KafkaSpout(kafka.name, **ORDERS, counted="read", isolation="read_committed")
     txids = Txids()
     assert record(spout, txids) == [2]
-    [item] = only_ranges(txids.batches[1].items)
+    [item] = only(KafkaRange, txids.batches[1].items)
     assert item.span == 3
     frame = spout.frame(spark, txids.batches[1])
     assert sorted(row["price"] for row in frame.collect()) == [5, 7]
@@ -253,6 +255,37 @@ def test_offsets_that_retention_removed_before_an_emission_are_refused_or_skippe
     txids.refreeze(1, BatchMeta(items=tuple(spout.refresh(txids.batches[1])), emitted=Fold()))
     assert txids.batches[1].items[0].rows == 0
     spout.verify(txids.batches[1])
+
+
+def test_a_batch_is_read_from_its_own_topic_and_cluster_or_not_at_all(kafka, monkeypatch, spark):
+    """E6: with another topic= its offsets were read there, and the accounts balanced."""
+    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
+    kafka.send(0, "1", "2")
+    record(spout, txids)
+    kafka.name = f"{kafka.name}v2"
+    kafka.send(0, "3", "4")
+    monkeypatch.setenv("RELIABILITY_KAFKA_EU", kafka.address)
+    for other in (replace(spout, topic=kafka.name), replace(spout, cluster="eu")):
+        reads = (
+            lambda other=other: other.plan(None, txids),
+            lambda other=other: other.verify(txids.batches[1]),
+            lambda other=other: other.refresh(txids.batches[1]),
+            lambda other=other: other.frame(spark, txids.batches[1]),
+        )
+        for read in reads:
+            with pytest.raises(
+                SourceChanged, match=r"txids have read topic topic\d+, and the spout"
+            ):
+                read()
+
+
+def test_messages_of_a_topic_are_not_excluded(kafka, pipeline, connection):
+    """C9: it was recorded, and each emission then waited for others that emitted the same."""
+    kafka.send(0, "1")
+    pipeline(topology(KafkaSpout(kafka.name, **ORDERS))).emit(None)
+    for name in (f"kafka:{kafka.name}/0", f"{kafka.name}/0"):
+        with pytest.raises(ExclusionNotPossible, match="messages of a topic cannot be excluded"):
+            find_item(connection, "orders", name, name)
 
 
 def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
@@ -307,7 +340,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(kafka):
     assert record(spout, txids) == [1]
     kafka.send(3, "2", "3")
     assert record(spout, txids) == [2]
-    assert [item.partition for item in only_ranges(txids.batches[2].items)] == [3]
+    assert [item.partition for item in only(KafkaRange, txids.batches[2].items)] == [3]
 
 
 def test_an_interval_ends_by_the_messages_times(kafka, monkeypatch):

@@ -361,7 +361,7 @@ def test_the_greatest_key_alone_is_cut_off_as_any_other(database):
 
 
 def test_a_batch_of_the_greatest_key_is_one_item():
-    item = TableKeys(table="t", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
+    item = TableKeys(table="t", key="id", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
     assert item.identity == f"t#{GREATEST}-{2**63}"
 
 

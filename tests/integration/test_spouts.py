@@ -348,11 +348,49 @@ def test_opaque_batches_of_a_table_follow_each_other(connection, orders):
     ]
     assert keys_of(connection) == {}
     # nothing is committed, so no promise is broken: the first batch alone has to be cut again
-    first = BatchMeta(items=(TableKeys(table="", keys="{[1,5)}", rows=4, xor=0),), emitted=Fold())
+    spout = spout_of(opaque=True)
+    item = TableKeys(table=spout.source, key=spout.key, keys="{[1,5)}", rows=4, xor=0)
     with pytest.raises(SourceChanged, match="4 rows were emitted, 3 of them"):
-        spout_of(opaque=True).verify(first)
+        spout.verify(BatchMeta(items=(item,), emitted=Fold()))
     pipeline.begin(1)
     assert rows(connection, OWN_BATCHES) == [(1, 1, "{[0,4)}", 4)]
+
+
+def test_keys_are_read_from_their_own_table_and_column_or_not_at_all(
+    connection, orders, dsn, monkeypatch, spark
+):
+    """E6, E1: with another key= its values were those of other rows, and taken or swapped."""
+    assert emitter(connection, spout_of()).emit(None) == [1]
+    orders.execute("ALTER TABLE orders ADD version bigserial NOT NULL UNIQUE")
+    orders.execute("CREATE TABLE others (LIKE orders INCLUDING ALL)")
+    monkeypatch.setenv("RELIABILITY_DSN_SHOP", dsn)
+    [(items,)] = rows(connection, "SELECT batch_meta FROM reliability.transaction")
+    meta, allocated = BatchMeta.from_json(items, Fold()), LedgerItems(connection, "sales")
+    for change in ({"key": "version"}, {"table": "others"}, {"database": "shop"}):
+        other = replace(spout_of(), **change)
+        reads = (
+            lambda other=other: other.plan(None, allocated),
+            lambda other=other: other.verify(meta),
+            lambda other=other: other.refresh(meta),
+            lambda other=other: other.frame(spark, meta),
+        )
+        for read in reads:
+            with pytest.raises(SourceChanged, match=r"table:/public\.orders by id, and the spout"):
+                read()
+
+
+def test_a_spout_that_lists_what_a_txid_has_is_told_so(connection):
+    """The emission waited for days for other runs, of which there were none."""
+
+    class Forgetful(MemorySpout):
+        def plan(self, interval, allocated):
+            return super().plan(interval, NoItems())
+
+    run = emitter(connection, Forgetful(schema={"customer": "int", "price": "int"},
+                                        partitions=[[(1, 1)]], take=1))  # fmt: skip
+    assert run.emit(None) == [1]
+    with pytest.raises(SourceChanged, match="lists memory:0:0 again, though a txid has it"):
+        run.again("2").emit(None)
 
 
 def test_a_table_of_another_database_is_found_by_its_name(connection, orders, dsn, monkeypatch):

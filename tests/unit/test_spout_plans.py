@@ -220,7 +220,7 @@ def test_batch_meta_survives_the_ledger():
         FileItem(path="/a", size=1, mtime_ns=2, rows=3, footer_digest="d"),
         FileItem(path="/b", size=1, mtime_ns=2, rows=3, first_group=1, last_group=2, first_row=5),
         MemorySlice(partition=0, offset=3, rows=1),
-        TableKeys(table="table:/public.t", keys="{[1,4),[7,9)}", rows=5, xor=-1),
+        TableKeys(table="table:/public.t", key="id", keys="{[1,4),[7,9)}", rows=5, xor=-1),
     )
     meta = BatchMeta(items=items, emitted=Fold(1, 4))
     assert BatchMeta.from_json(json.loads(json.dumps(meta.to_json())), meta.emitted) == meta

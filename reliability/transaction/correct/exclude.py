@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
 from reliability.core.leases import DEFAULT_LEASES
-from reliability.core.names import TABLE_SOURCE
+from reliability.core.names import KAFKA_SOURCE, TABLE_SOURCE
 from reliability.core.remedy import Remedy
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -50,14 +50,20 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
 
     :param name: as a person writes it: the whole name, or its last parts
     :param identity: the name that the ledger would give to such a file
-    :raises ExclusionNotPossible: several items end with this name; or it means rows of a table, or
-        a file in a feed of changes
+    :raises ExclusionNotPossible: several items end with this name; or it means rows of a table,
+        messages of a topic, or a file in a feed of changes
     """
     rows = connection.all("items_named", topology=topology, item=name, identity=identity)
-    reads_table = connection.one("reads_table", topology=topology, beginning=TABLE_SOURCE)[
-        "reads_table"
-    ]
-    if reads_table or name.startswith(TABLE_SOURCE):
+    last = connection.first("last_item", topology=topology) or {"item": "", "is_of_feed": False}
+    if name.startswith(KAFKA_SOURCE) or last["item"].startswith(KAFKA_SOURCE):
+        raise ExclusionNotPossible(
+            f"{topology} reads a topic, and messages of a topic cannot be excluded",
+            remedy=Remedy(
+                "leave them out in the process function, and run {replay} for their txids.",
+                {"topology": topology, "txid": "TXIDS"},
+            ),
+        )
+    if name.startswith(TABLE_SOURCE) or last["item"].startswith(TABLE_SOURCE):
         raise ExclusionNotPossible(
             f"{topology} reads a table, and rows of a table cannot be excluded",
             remedy=Remedy(
@@ -68,7 +74,7 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     items = [row["item"] for row in rows]
     if exact := [item for item in items if item in (name, identity)]:
         return str(exact[0])
-    if connection.one("reads_feed", topology=topology)["reads_feed"]:
+    if last["is_of_feed"]:
         raise ExclusionNotPossible(
             f"{topology} reads the changes of a table, of which one file may be several",
             remedy="delete the rows in the table: the next txid takes them out.",

@@ -30,6 +30,7 @@ from reliability.core.errors import (
     NothingToEmit,
     NothingToReplay,
     ReliabilityError,
+    SourceChanged,
     SourceNotReady,
     TooManyBatches,
 )
@@ -42,7 +43,7 @@ from reliability.core.spout import (
     SpoutKind,
     check_overlap,
 )
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
 from reliability.ledger.locks import check_coordinator, holding
 from reliability.ledger.read_rows import batch_of, ends_of, interval_of, stored_batch
 from reliability.transaction.emit.refreeze import refreeze
@@ -124,15 +125,30 @@ class _Emission:
             with self.connection.transaction() as tx:
                 own = self._earlier_txids(tx)
             self._refreeze(own)
+        refused: list[SourceItem] = []
         for _ in range(MAX_PLANS):
+            included = self._included(self.connection)
             batches = self._plan()
             items = [item for batch in batches for item in batch.items]
+            if items and items == refused:
+                raise SourceChanged(
+                    f"{self.name}: the spout lists {items[0].identity} again, though a txid has it "
+                    "or a part of it, or something that comes with it",
+                    remedy="read it by a topology with another name, which begins anew. A spout of "
+                    "your own leaves out what `allocated` names.",
+                )
             self._log_drift(items)
             with holding(self.connection, self.name) as (tx, locked):
+                if self._included(tx) != included:
+                    continue  # an item may be listed again, and the log was read past it
                 # Another run may have allocated some of these items since the plan was made.
                 if not is_allocated(tx, self.name, items):
                     return self._allocate(tx, batches, locked["next_txid"])
+            refused = items
         raise LedgerBusy(f"other runs of {self.name} are emitting the same items")
+
+    def _included(self, ledger: Ledger) -> int:
+        return int(ledger.one("included_items", topology=self.name)["included"])
 
     def ask_for_dry_run(self) -> list[int]:
         """Open requests for the interval's txids; a dry run allocates none."""

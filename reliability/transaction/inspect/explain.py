@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,12 +64,14 @@ def explain(
     *,
     max_rows: int = MAX_ROWS,
     newest: bool = False,
+    txids: Collection[int] | None = None,
 ) -> Explanation:
     """Return what each txid contributed to the row with this key.
 
     :param key: column -> value, as text as a person writes it, or None for NULL
     :param max_rows: the limit for a state of appended rows, the oldest first
     :param newest: return only the last `max_rows` contributions, to a state of any kind
+    :param txids: return only what these have contributed
     :raises ExplainNotPossible: the topology has no such state, its key has other columns, or it
         keeps no contributions
     """
@@ -77,7 +79,7 @@ def explain(
         database, tables = _find(participants, state)
         _check(tables, key)
         with database.transaction() as tx:
-            row, rows = explain_row(tx, tables, key, max_rows, newest=newest)
+            row, rows = explain_row(tx, tables, key, max_rows, newest=newest, txids=txids)
             adopted = tx.first("adoption", **StateKey(topology, state)) or {}
         contributions = _contributions(participants, tables, rows, adopted)
         return Explanation(row=row, contributions=tuple(contributions))
@@ -90,11 +92,15 @@ def explain_row(
     max_rows: int = MAX_ROWS,
     *,
     newest: bool = False,
+    txids: Collection[int] | None = None,
 ) -> tuple[Row | None, list[Row]]:
     """Read the row of the target and the contributions to it, from one database."""
     nulls = [name for name, value in key.items() if value is None]
     place = {parameter(n): key[name] for n, name in enumerate(tables.state.key)}
-    contributions = tx.all(contributions_to(tables, nulls, newest=newest), most=max_rows, **place)
+    statement = contributions_to(tables, nulls, newest=newest, is_among=txids is not None)
+    contributions = tx.all(statement, most=max_rows, txids=[*(txids or ())], **place)
+    if txids is not None:
+        contributions = [row for row in contributions if row["_txid"] in txids]
     if tables.state.is_append:
         return None, contributions
     return tx.first(row_now(tables, nulls), **place), contributions
