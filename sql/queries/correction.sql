@@ -200,11 +200,6 @@ UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp(
  WHERE request_id = %(request_id)s AND is_dry_run AND status IN ('OPEN', 'GIVEN_UP')
 RETURNING request_id;
 
--- frozen_batch --
--- The frozen batch of a txid.
-SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
-
 -- frozen_batches --
 -- The frozen batches of these txids.
 SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction

@@ -1,11 +1,8 @@
 -- attempts_of_page --
 -- The attempts at some txids with what became of each, for a timeline.
-SELECT a.txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.granted_at,
-       a.processed_at, a.ended_at, coalesce(r.kind, 'COMMIT') AS request_kind,
-       coalesce(r.is_dry_run, false) AS is_dry_run, l.kind AS change, l.began_at, l.committed_at,
-       clock_timestamp() AS now
+SELECT a.txid, a.attempt_id, a.status, a.reason_code, a.verdict, a.granted_at, a.processed_at,
+       a.ended_at, l.kind AS change, l.began_at, l.committed_at, clock_timestamp() AS now
   FROM reliability.attempt a
-  LEFT JOIN reliability.request r USING (request_id)
   LEFT JOIN reliability.commit_log l
          ON l.topology = a.topology AND l.txid = a.txid AND l.attempt_id = a.attempt_id
  WHERE a.topology = %(topology)s AND a.txid = ANY (%(txids)s::bigint[])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from dev.services.airflow_api import AirflowApi
 from dev.services.environment import Environment
 from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
+from tests.support.command_line import say
 from tests.support.fix_postgres import rows
 
 PATIENCE = 400
@@ -59,16 +58,13 @@ class Dates:
     def reliability(self, *arguments: str, code: int = 0) -> str:
         """Run a verb of the command line's as an administrator of Airflow; return what it says."""
         api = self.airflow.api()
-        done = subprocess.run(
-            [sys.executable, "-m", "reliability", *arguments],
-            env=self.airflow.own_env()
-            | {"RELIABILITY_AIRFLOW_URL": api.base_url, "RELIABILITY_AIRFLOW_TOKEN": api.token()},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout
+        env = {
+            **self.airflow.own_env(),
+            "RELIABILITY_AIRFLOW_URL": api.base_url,
+            "RELIABILITY_AIRFLOW_TOKEN": api.token(),
+        }
+        said: str = say(*arguments, code=code, env=env).stdout
+        return said
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Late files and backfills beside a backlog, through the real scheduler."""
+"""Late files beside a backlog, through the real scheduler."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from tests.end_to_end.dates import Dag, Dates, story, wait_for
 
 pytestmark = pytest.mark.timeout(900)
-
-DAYS = [f"2026-01-{day:02}" for day in range(1, 5)]
 
 
 def a_full_window(dates: Dates) -> Dag:
@@ -47,20 +45,3 @@ def test_a_late_file_and_a_clear_while_the_window_is_full(dag):
     assert dag.states(2) == ["success", "success"]
     assert dag.counted() == {"ape": 1, "cat": 1, "dog": 1, "man": 2}
     assert dag.commits()[-1] == "5:0"
-
-
-def a_backfill(dates: Dates) -> Dag:
-    dag = dates.dag("words_ordered")
-    for day in DAYS:
-        dag.deliver(day, "man")
-    dag.unpause()
-    dag.backfill(f"{DAYS[0]}T00:00:00Z", f"{DAYS[-1]}T00:00:00Z", max_active_runs=len(DAYS))
-    return dag
-
-
-@story(a_backfill)
-def test_the_emissions_of_a_backfill_follow_the_dates(dag):
-    """Otherwise a rollback to an interval would keep later ones and take back earlier ones."""
-    wait_for(lambda: len(dag.txids()) == len(DAYS), "all emissions")
-    assert [day for _, day in dag.txids()] == DAYS
-    dag.pause()

@@ -114,21 +114,6 @@ def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_n
     assert dag.counted() == {"ape": 1, "dog": 1, "man": 2}
 
 
-@story(held)
-def test_a_logical_date_that_has_a_run_is_refused_by_airflow(dag):
-    wait_for(lambda: len(dag.runs()) >= 2, "the scheduled runs")
-    with pytest.raises(AirflowApiError, match="409"):
-        dag.trigger("2026-01-01T00:00:00Z")
-
-
-@story(held)
-def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(dag):
-    for logical_date in ("2025-12-24T06:00:00Z", "2026-01-04T06:00:00Z"):
-        run_id = dag.trigger(logical_date)
-        assert dag.state(run_id) == "success"
-        assert dag.tasks(run_id) == {}
-
-
 @pytest.mark.slow
 @story(placed)
 def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(dates, dag):
@@ -190,6 +175,21 @@ def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing
     assert dag.counted() == {"dog": 1, "man": 1}
     told = "txid, attempt_id, rows_added, rows_changed, rows_removed"
     assert dag.ledger_rows(told, "difference", "difference_id") == [(1, 1, 1, 0, 1)]
+
+
+@story(scheduled, "dry_run", "2026-01-01/a man dog")
+def test_a_logical_date_that_has_a_run_is_refused_by_airflow(dag):
+    wait_for(dag.runs, "the scheduled run")
+    with pytest.raises(AirflowApiError, match="409"):
+        dag.trigger("2026-01-01T00:00:00Z")
+
+
+@story(scheduled, "dry_run", "2026-01-01/a man dog")
+def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(dag):
+    for logical_date in ("2025-12-24T06:00:00Z", "2026-01-03T06:00:00Z"):
+        run_id = dag.trigger(logical_date)
+        assert dag.state(run_id) == "success"
+        assert dag.tasks(run_id) == {}
 
 
 @story(scheduled, "chosen", "2026-01-01/a man", "2026-01-01/b dog", "2026-01-02/a man")

@@ -1725,6 +1725,7 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
 # --- spark-submit --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(connection):
     assert pipeline_of(global_count.topology, connection).emit(None) == [1, 2, 3]
     say("park", "global_count", "1", "--reason", "Spark was down", "--yes")

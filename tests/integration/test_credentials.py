@@ -131,7 +131,7 @@ def test_a_driver_waits_for_the_password_that_its_task_tells_it(server, told):
     with LedgerConnection(address) as open_before:
         assert open_before.one("server_facts")["database"] == server.database
         run_as_admin(f"ALTER ROLE {ROLE} PASSWORD '{SECOND}'")
-        thread = threading.Timer(1.0, told, [SECOND])
+        thread = threading.Timer(0.3, told, [SECOND])
         thread.start()
         assert database_at(address) == server.database
         thread.join()

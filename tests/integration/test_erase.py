@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -46,7 +47,15 @@ from tests.replay.shop import BY, Shop, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, write_parquet
-from tests.support.fix_postgres import all_texts, execute, rows, wait_until_it_waits
+from tests.support.fix_postgres import (
+    all_texts,
+    database_of,
+    execute,
+    new_database,
+    rows,
+    wait_until_it_waits,
+)
+from tests.support.pool import close_idle_sessions
 from tests.support.quarantined import compare, edit, lines
 
 MONEY = "numeric(14,2)"
@@ -123,12 +132,31 @@ def stored(shop):
     return found
 
 
+@pytest.fixture(scope="module")
+def with_batches(template):
+    """A ledger in which three batches have committed, one of them twice."""
+    with new_database(template) as dsn:
+        with closing(LedgerConnection(dsn)) as connection:
+            found = Shop(connection, kinds=kinds)
+            found.commit(batch(1), batch(2), batch(3))
+            found.replay(2)
+        close_idle_sessions(dsn)
+        yield database_of(dsn)
+
+
+@pytest.fixture
+def origin(request, template):
+    has_shop = "shop" in request.fixturenames
+    return request.getfixturevalue("with_batches") if has_shop else template
+
+
 @pytest.fixture
 def shop(connection):
-    """A topology in which three batches have committed, one of them twice."""
+    """Go on there."""
     found = Shop(connection, kinds=kinds)
-    found.commit(batch(1), batch(2), batch(3))
-    found.replay(2)
+    found.source.sizes += [len(batch(1))] * 3
+    found.makes.update({txid: batch(txid) for txid in (1, 2, 3)})
+    found.raised[f"{found.run_of(2).run_id}:2"] = 1
     return found
 
 

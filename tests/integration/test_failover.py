@@ -151,7 +151,7 @@ def follow(primary, tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_driver_goes_on_when_its_server_was_restarted_between_two_transactions(primary, how):
     """S3: an attempt of hours had to begin again, as its driver's idle session was gone."""
-    restart = threading.Timer(1, primary.start)
+    restart = threading.Timer(0.3, primary.start)
 
     def end() -> None:
         primary.end(how)
@@ -179,7 +179,7 @@ def test_a_driver_does_not_go_on_with_a_standby_that_was_promoted(primary, follo
         pipeline.emit(None)
         grant = pipeline.begin(1)
     standby = follow("standby")
-    promotion = threading.Timer(2, standby.promote)
+    promotion = threading.Timer(0.7, standby.promote)
     both = primary.dsn().replace(
         f"{HOST} port={primary.port}", f"{HOST},{HOST} port={primary.port},{standby.port}"
     )

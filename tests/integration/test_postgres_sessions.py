@@ -454,11 +454,11 @@ def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(
 
 @contextmanager
 def one_place_becomes_free(dsn, places):
-    """Take all places for sessions but these, and give one back after a second."""
+    """Take all places for sessions but these, and give one back after a while."""
     run_as_admin(f"ALTER DATABASE {database_of(dsn)} CONNECTION LIMIT {places + 4}")
     with ExitStack() as stack:
         others = [stack.enter_context(closing(psycopg2.connect(dsn))) for _ in range(4)]
-        timer = threading.Timer(1, others[0].close)
+        timer = threading.Timer(0.4, others[0].close)
         timer.start()
         try:
             yield

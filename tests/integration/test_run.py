@@ -17,7 +17,6 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
     SourceNotReady,
 )
-from reliability.ledger.connection import LedgerConnection
 from reliability.transaction import interval_run
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.inspect.verify import verify
@@ -29,6 +28,7 @@ from tests.support.command_line import read, say
 from tests.support.fix_pipeline import TWENTY, january, month, pipeline_of, write_parquet
 from tests.support.fix_pipeline import shop as shop_of_files
 from tests.support.fix_postgres import rows
+from tests.support.pool import PooledConnection
 from tests.support.python_driver import process_in_python
 
 ATTEMPTS = "SELECT txid || ':' || attempt_id, status FROM reliability.attempt ORDER BY 1"
@@ -55,7 +55,7 @@ def run_step(connection, topology, broken):
     def step_of(grant, step, is_wanted):
         if grant.attempt.txid in broken:
             raise RuntimeError("exit code 1")
-        with LedgerConnection(connection.dsn) as own:
+        with PooledConnection(connection.dsn) as own:
             process_in_python(own, topology, grant, step)
 
     return step_of

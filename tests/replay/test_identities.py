@@ -48,6 +48,10 @@ def many_keys(request, monkeypatch):
     monkeypatch.setattr(kept_contributions, "MANY_KEYS", request.param)
 
 
+#: For what changes no row by its headers.
+FEW_KEYS = pytest.mark.parametrize("many_keys", [kept_contributions.MANY_KEYS], indirect=True)
+
+
 def statuses(shop, txid):
     asked = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
     return [status for (status,) in shop.ask(asked, txid=txid)]
@@ -128,6 +132,7 @@ def shop_tables_after(shop, n):
     return shop.tables()
 
 
+@FEW_KEYS
 def test_what_was_rolled_back_is_not_again_and_neither_processed_nor_passed_by(shop):
     """H4: what is held would otherwise commit at once with the next run."""
     roll_back(shop.connection, "shop", 3, "a wrong delivery")
@@ -145,6 +150,7 @@ def test_what_was_rolled_back_is_not_again_and_neither_processed_nor_passed_by(s
     assert "held: a wrong delivery" in blocked.describe()
 
 
+@FEW_KEYS
 def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
     before, original = shop.tables(), shop.makes[2]
     shop.makes[2] = corrected(2)
@@ -160,6 +166,7 @@ def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
     assert shop.tables() == before
 
 
+@FEW_KEYS
 def test_a_dry_run_that_died_is_in_nobodys_way(shop):
     """R2: and nobody commits it."""
     shop.makes[2] = corrected(2)
@@ -175,6 +182,7 @@ def test_a_dry_run_that_died_is_in_nobodys_way(shop):
     assert statuses(shop, 2) == ["REPLACED", "FENCED", "COMMITTED"]
 
 
+@FEW_KEYS
 def test_a_dry_run_needs_what_has_committed(connection):
     shop = Shop(connection)
     shop.deliver(made(1))
@@ -184,6 +192,7 @@ def test_a_dry_run_needs_what_has_committed(connection):
         shop.runner.emit(None, who, max_batches=9)
 
 
+@FEW_KEYS
 def test_a_dry_run_of_a_rollback_changes_nothing(shop):
     before = shop.tables()
     told = roll_back(shop.connection, "shop", 2, "maybe", dry_run=True)
@@ -192,6 +201,7 @@ def test_a_dry_run_of_a_rollback_changes_nothing(shop):
     assert roll_back(shop.connection, "shop", 2, "yes").differences == told.differences
 
 
+@FEW_KEYS
 def test_an_opaque_state_goes_back_one_txid_and_no_further(connection):
     """H5: a row remembers one step, and a second one would be wrong without a word."""
     shop = Shop(connection, kinds=opaque_states)
@@ -322,6 +332,7 @@ def watched(shop):
     )
 
 
+@FEW_KEYS
 def test_fresh_commits_and_replays_go_on_beside_each_other(connection):
     """G3, and both lanes: what is emitted meanwhile commits in order, replays swap in between."""
     shop = Shop(connection)

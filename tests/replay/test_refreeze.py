@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import FileSpout
+from reliability import Count, FileSpout, MemorySpout, State, Topology
 from reliability.core.errors import (
     LedgerCorruption,
     NothingToReplay,
@@ -19,9 +19,10 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.inspect.source import committed_batches
 from tests.replay.shop import made
-from tests.support.fix_pipeline import write_parquet
+from tests.support.fix_pipeline import pipeline_of, write_parquet
 from tests.support.fix_shop import shop_with
 
 origin, shop = shop_with(3)
@@ -192,3 +193,21 @@ def test_a_piece_of_a_file_cannot_be_frozen_anew(tmp_path):
     items = spout.cut(spout.plan(None, NoItems()))[0]
     with pytest.raises(RefreezeNotPossible, match="pieces"):
         spout.refresh(BatchMeta(items=items, emitted=Fold()))
+
+
+def test_an_item_that_was_missing_twice_comes_back_once(connection):
+    """G6: it was read from each of the batches that had it, and counted twice."""
+
+    def spout(*rows):
+        return MemorySpout(schema={"n": "int"}, partitions=[list(r) for r in rows], take=1)
+
+    def of(source):
+        states = [State("counted", values={"n": Count()})]
+        return Topology("few", spout=source, states=states, process=str, module=__name__)
+
+    run = pipeline_of(of(spout([1], [2], [3])), connection)
+    assert run.emit(None) == [1]
+    for left in ([[1], [2]], [[1]], [[1], [2]]):
+        batch = refreeze(connection, of(spout(*left)), 1, "others are there")
+        assert batch is not None
+        assert batch.emitted.count == len(left)

@@ -97,4 +97,6 @@ def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) 
         each()
     except Exception:
         return f"among {len(drawn)} histories\n{traceback.format_exc()}"
+    finally:
+        logging.disable(logging.NOTSET)
     return ""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
+import typer.testing
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from reliability.cli import app
 from reliability.core.texts import signed
 from reliability.deployment.settings import person
+
+# else each call makes all verbs anew
+vars(typer.testing)["_get_command"] = cache(get_command)
 
 
 def say(*arguments: str, code: int | None = 0, **options: Any) -> Any:

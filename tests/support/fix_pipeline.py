@@ -24,6 +24,7 @@ from reliability.deployment.lazy import pa, pq
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import end_attempt
+from tests.support.pool import PooledConnection
 from tests.support.python_driver import process_in_python
 from tests.support.runner import TransactionRunner, Unattended
 
@@ -131,7 +132,7 @@ class Pipeline(Unattended):
         """A step's spark-submit, in this process's Spark session, or without one in Python."""
         from reliability.spark.driver import process_with, raised_by_task
 
-        connection = LedgerConnection(self.runner.connection.dsn)
+        connection = PooledConnection(self.runner.connection.dsn)
         try:
             if self.spark is None:
                 process_in_python(connection, self.runner.topology, grant, step)

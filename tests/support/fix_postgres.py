@@ -20,6 +20,7 @@ from dev.services.environment import Environment
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
+from reliability.transaction.topology import databases
 from tests.support.pool import PooledConnection, close_idle_sessions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,9 +273,11 @@ def origin(template: str) -> str:
 def dsn(origin, monkeypatch) -> Iterator[str]:
     """The DSN of a migrated database that this test has for itself.
 
-    Spark tasks that run in this process share sessions; on a cluster, each has one of its own.
+    Spark tasks, verbs and requests of the page that run in this process share sessions; elsewhere
+    each has one of its own.
     """
-    monkeypatch.setattr(stage_task, "LedgerConnection", PooledConnection)
+    for module in (stage_task, databases):
+        monkeypatch.setattr(module, "LedgerConnection", PooledConnection)
     with new_database(origin) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN", dsn)
         yield dsn

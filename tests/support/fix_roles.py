@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dev.services.credentials import quick_secret
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.roles import COORDINATOR, EXECUTOR, KINDS, RolesWanted, make_roles
 from reliability.spark.stage import stage_task
@@ -72,7 +73,7 @@ def _make_logins() -> None:
             cursor.execute("SELECT FROM pg_roles WHERE rolname = %s", [login])
             if cursor.fetchone() is not None:
                 continue
-            cursor.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{password}'")
+            cursor.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{quick_secret(password)}'")
             for name, value in HOSTILE_SETTINGS.items():
                 value = value if name == "search_path" else f"'{value}'"
                 cursor.execute(f"ALTER ROLE {login} SET {name} = {value}")

@@ -13,7 +13,7 @@ daemon.IDLE_SECONDS = 0.05
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as pyspark's daemon does
 daemon._end_when_idle()
 if os.fork() == 0:
-    time.sleep(0.5)
+    time.sleep(0.2)
     os.write(1, b"the worker has ended; ")
     os._exit(0)
 signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"so its parent ends"), os._exit(0)))

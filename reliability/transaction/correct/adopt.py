@@ -6,8 +6,6 @@ transaction, before anything of the topology has committed, and declares the sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from reliability.core.audits import AuditOutcome, Of, refuse_violations
@@ -79,8 +77,8 @@ def adopt(
         another role's
     """
     own, name = _tables_of(topology, state), _name_of(table)
-    opened = rolled_back if dry_run else _open
-    with opened(connection) as tx:
+    patient = connection.transaction(patience=PATIENCE_SECONDS)
+    with rolled_back(connection) if dry_run else patient as tx:
         act_as_owner(tx, topology.name, "adopt")
         _check_in_time(record_topology(tx, topology)["curr_txid"], topology)
         adopted = _look_at(tx, own, name)
@@ -106,12 +104,6 @@ def adopt(
         is_dry_run=dry_run,
         statements=statements,
     )
-
-
-@contextmanager
-def _open(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
-    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        yield tx
 
 
 def _name_of(table: str) -> tuple[str, str]:

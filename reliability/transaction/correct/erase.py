@@ -17,8 +17,7 @@ import csv
 import io
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +104,8 @@ def erase(
     :raises LedgerBusy: a change of the states is in progress, or somebody holds the tables
     :raises RightMissing: the ledger has roles, and this one is not the owner
     """
-    with (rolled_back if dry_run else _open)(connection) as tx:
+    patient = connection.transaction(patience=PATIENCE_SECONDS)
+    with rolled_back(connection) if dry_run else patient as tx:
         check_at_rest(lock_topology(tx, topology), topology)
         act_as_owner(tx, topology, "erase")
         states = _states(tx, topology)
@@ -182,12 +182,6 @@ def persons_where(
             f"no row of {own[0].target_name} meets the condition", remedy="nothing was changed."
         )
     return [(column, value) for value in values]
-
-
-@contextmanager
-def _open(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
-    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        yield tx
 
 
 # --- whether it is possible ----------------------------------------------------------------------

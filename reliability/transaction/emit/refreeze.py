@@ -83,7 +83,7 @@ def _exchange(
     """Return what a txid reads, as it is stored, and what a refreeze would freeze instead."""
     key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
-        row = tx.first("frozen_batch", **key)
+        row = tx.first("frozen_batches", topology=topology.name, txids=[txid])
         if row is None:
             raise NothingToReplay("it has no frozen batch", topology=topology.name, txid=txid)
         old = batch_of(row)

@@ -116,7 +116,7 @@ def batch_without_excluded(
     :param also: the sources of further items to leave out
     :param exchanged: what a dry run reads instead of the frozen batch
     """
-    frozen = batch_of(tx.one("frozen_batch", topology=topology.name, txid=txid))
+    frozen = batch_of(tx.one("frozen_batches", topology=topology.name, txids=[txid]))
     read = exchanged or frozen
     left_out = excluded_among(tx, topology.name, read.items) | also
     items = tuple(item for item in read.items if item.source not in left_out)
