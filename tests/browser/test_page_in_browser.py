@@ -8,11 +8,11 @@ from psycopg2.sql import SQL
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.rollback import roll_back
-from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
+from tests.support.fix_shop import shop_with
 
 AXE = Axe()
-ONLY = {"resultTypes": ["violations"]}
+ONLY = {"resultTypes": ["violations"], "preload": False}
 ALL = {**TOPOLOGIES, TXIDS: LONG}
 SECONDS = 1.0  # until something is seen, however long the history
 LOOKS = (("light", 1280), ("dark", 400))  # themes and widths: neither depends on the other
@@ -39,14 +39,12 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
         at("rich", "/calendar"), "/reliability/"]  # fmt: skip
 
 
-@pytest.fixture
-def shop(connection):
-    """Two of three txids have committed."""
-    shop = shop_named(connection, "shop")
-    shop.deliver(*(made(n) for n in range(1, 4)))
-    for txid in (1, 2):
-        shop.transact(txid)
-    return shop
+def new_shop(connection):
+    return shop_named(connection, "shop")
+
+
+# Two of three txids have committed.
+origin, shop = shop_with(2, 3, make=new_shop)
 
 
 # --- how it looks --------------------------------------------------------------------------------
@@ -114,10 +112,13 @@ def assert_axe_is_silent(page, where, context=None):
 
 
 def test_dialogs_look_well(tab, full):
+    seen = set()  # some are on several pages
     for path in (at("rich"), at("rich", "/txids/1"), at("rich", "/txids/9")):
         page = tab.open(path)
-        for name in page.evaluate("[...document.querySelectorAll('[data-opens]')]"
-                                  ".map((one) => one.dataset.opens)"):  # fmt: skip
+        names = page.evaluate("[...document.querySelectorAll('[data-opens]')]"
+                              ".map((one) => one.dataset.opens)")  # fmt: skip
+        for name in {*names} - seen:
+            seen.add(name)
             page.click(f"[data-opens={name}]")
             for theme in THEMES:
                 page.emulate_media(color_scheme=theme)

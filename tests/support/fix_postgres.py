@@ -352,11 +352,12 @@ def tables_of(connection: LedgerConnection) -> list[str]:
 
 def all_texts(connection: LedgerConnection) -> str:
     """Return all texts of these tables, in a fixed order."""
-    return "\n".join(
-        str(row)
-        for table in tables_of(connection)
-        for row in rows(connection, f"SELECT t::text FROM {table} t ORDER BY 1")
+    each = (
+        f"SELECT {number} AS place, t::text AS text FROM {table} t"
+        for number, table in enumerate(tables_of(connection))
     )
+    found = rows(connection, f"{' UNION ALL '.join(each)} ORDER BY place, text")
+    return "\n".join(text for _, text in found)
 
 
 def insert(tx: DatabaseTransaction, table: Composable, row: Mapping[str, Any]) -> None:
