@@ -114,11 +114,13 @@ class Airflow:
         offset = 0
         while True:
             query = urlencode({"limit": PAGE, "offset": offset, "order_by": order})
-            page = (self._ask("GET", f"{path}?{query}") or {}).get(rows, [])
-            if not page:  # a shorter one may be all that Airflow's maximum_page_limit allows
-                return
+            answer = self._ask("GET", f"{path}?{query}") or {}
+            page = answer.get(rows, [])
             yield from page
             offset += len(page)
+            # a short page is not the last one if Airflow's maximum_page_limit is small
+            if not page or offset >= answer.get("total_entries", 0):
+                return
 
     def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:
         """Return the txids that a run's task has emitted; None if Airflow no longer has them."""

@@ -18,7 +18,7 @@ def test_all_pages_are_read_however_few_rows_airflow_gives_at_once(monkeypatch, 
     def ask(self, method, path):
         query = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
         first, limit = int(query["offset"]), min(int(query["limit"]), most)
-        return {"task_instances": rows[first : first + limit]}
+        return {"task_instances": rows[first : first + limit], "total_entries": number}
 
     monkeypatch.setattr(Airflow, "_ask", ask)
     found = Airflow(url="http://localhost", token="").tasks("shop", "run")
