@@ -52,7 +52,6 @@ test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, A
 test-all: test ## The suite, its slow tests, a plain server, the mutants, each kill, the containers
 	@$(PY) -m pytest -m slow tests
 	@RELIABILITY_HISTORIES=5000 $(PY) -m pytest tests/simulation
-	@RELIABILITY_TXIDS=100000 $(PY) -m pytest tests/integration/test_page.py
 	@RELIABILITY_PIPELINES=50 $(PY) -m pytest tests/integration/test_random_pipelines.py
 	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
 	@$(PY) -m tests.faults

@@ -8,8 +8,8 @@ from psycopg2.sql import SQL
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.rollback import roll_back
+from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
-from tests.support.fix_shop import shop_with
 
 AXE = Axe()
 ONLY = {"resultTypes": ["violations"], "preload": False}
@@ -39,12 +39,14 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
         at("rich", "/calendar"), "/reliability/"]  # fmt: skip
 
 
-def new_shop(connection):
-    return shop_named(connection, "shop")
-
-
-# Two of three txids have committed.
-origin, shop = shop_with(2, 3, make=new_shop)
+@pytest.fixture
+def shop(connection):
+    """Two of three txids have committed."""
+    shop = shop_named(connection, "shop")
+    shop.deliver(*(made(n) for n in range(1, 4)))
+    for txid in (1, 2):
+        shop.transact(txid)
+    return shop
 
 
 # --- how it looks --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,8 +17,7 @@ from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from tests.support.fix_postgres import new_database
 
-#: Of the long history; `make test-all` has more.
-TXIDS = int(os.environ.get("RELIABILITY_TXIDS", "20_000"))
+TXIDS = 100_000
 #: The topologies of `full_ledger`, by how many txids each has.
 TOPOLOGIES = {0: "none", 1: "one", 36: "many"}
 LONG = "growth"
@@ -261,7 +259,7 @@ def full(ledgers, monkeypatch) -> None:
 
 @pytest.fixture(scope="session")
 def long_ledger(template, tmp_path_factory) -> Iterator[str]:
-    """The DSN of a ledger whose only topology has committed so many txids."""
+    """The DSN of a ledger whose only topology has committed 100,000 txids."""
     from benchmarks.copied_history import fill
 
     home = tmp_path_factory.mktemp("source")

@@ -20,7 +20,6 @@ from dev.services.environment import Environment
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
-from reliability.transaction.topology import databases
 from tests.support.pool import PooledConnection, close_idle_sessions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,11 +272,9 @@ def origin(template: str) -> str:
 def dsn(origin, monkeypatch) -> Iterator[str]:
     """The DSN of a migrated database that this test has for itself.
 
-    Spark tasks, verbs and requests of the page that run in this process share sessions; elsewhere
-    each has one of its own.
+    Spark tasks that run in this process share sessions; on a cluster, each has one of its own.
     """
-    for module in (stage_task, databases):
-        monkeypatch.setattr(module, "LedgerConnection", PooledConnection)
+    monkeypatch.setattr(stage_task, "LedgerConnection", PooledConnection)
     with new_database(origin) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN", dsn)
         yield dsn
