@@ -114,7 +114,7 @@ def assert_axe_is_silent(page, where, context=None):
 
 
 def test_dialogs_look_well(tab, full):
-    seen = set()  # some are on several pages
+    seen: set[str] = set()  # some are on several pages
     for path in (at("rich"), at("rich", "/txids/1"), at("rich", "/txids/9")):
         page = tab.open(path)
         names = page.evaluate("[...document.querySelectorAll('[data-opens]')]"

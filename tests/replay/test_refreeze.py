@@ -203,7 +203,7 @@ def test_an_item_that_was_missing_twice_comes_back_once(connection):
 
     def of(source):
         states = [State("counted", values={"n": Count()})]
-        return Topology("few", spout=source, states=states, process=str, module=__name__)
+        return Topology("few", spout=source, states=states, process=dict, module=__name__)
 
     run = pipeline_of(of(spout([1], [2], [3])), connection)
     assert run.emit(None) == [1]
