@@ -55,7 +55,6 @@ from tests.support.fix_postgres import (
     rows,
     wait_until_it_waits,
 )
-from tests.support.pool import close_idle_sessions
 from tests.support.quarantined import compare, edit, lines
 
 MONEY = "numeric(14,2)"
@@ -140,7 +139,6 @@ def with_batches(template):
             found = Shop(connection, kinds=kinds)
             found.commit(batch(1), batch(2), batch(3))
             found.replay(2)
-        close_idle_sessions(dsn)
         yield database_of(dsn)
 
 

@@ -190,6 +190,8 @@ def new_database(template: str | None = None, encoding: str = "") -> Iterator[st
     dsn = f"service=reliability dbname={name}"
     # files that are copied take half the time of pages that are logged
     options = f" TEMPLATE {template} STRATEGY file_copy" if template else ""
+    if template:
+        close_idle_sessions(f"service=reliability dbname={template}")  # nobody may use it now
     if encoding:
         options = f" TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'"
     with admin_session() as cursor:  # kept open: logging in is a quarter of the work

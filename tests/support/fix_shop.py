@@ -13,7 +13,6 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
 from tests.replay.shop import Shop, made
 from tests.support.fix_postgres import database_of, new_database
-from tests.support.pool import close_idle_sessions
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +36,6 @@ def shop_databases(template) -> Iterator[Callable[..., str]]:
                     LedgerConnection(dsn) as connection,
                 ):
                     make(connection).commit_first(txids)
-                close_idle_sessions(dsn)  # nobody may use a database that is copied
                 made[txids, make, min_rows] = database_of(dsn)
             return made[txids, make, min_rows]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from psycopg2.extensions import connection as Connection
@@ -13,7 +12,7 @@ from reliability.ledger.connection import LedgerConnection
 Session = tuple[Connection, str]
 """A session that is set up, and the statements that every transaction must start with."""
 
-_idle: dict[tuple[str, str], list[Session]] = {}
+_idle: dict[str, list[Session]] = {}
 
 
 class PooledConnection(LedgerConnection):
@@ -29,13 +28,12 @@ class PooledConnection(LedgerConnection):
         super().__init__(address, "pooled", **options)
         self._name = application_name
         self._own_pins = ""
-        self._alike = self.dsn, repr(options)
 
     def _connect(self) -> Connection:
-        if self._connection is None:
-            with suppress(KeyError, IndexError):  # requests of the page run in threads
-                self._connection, self._own_pins = _idle[self._alike].pop()
-                self._pins = self._named()
+        idle = _idle.setdefault(self.dsn, [])
+        if self._connection is None and idle:
+            self._connection, self._own_pins = idle.pop()
+            self._pins = self._named()
         return super()._connect()
 
     def _open_session(self, connection: Connection) -> str:
@@ -48,12 +46,11 @@ class PooledConnection(LedgerConnection):
     def close(self) -> None:
         """Give the session back."""
         if self._connection is not None and not self._connection.closed:
-            _idle.setdefault(self._alike, []).append((self._connection, self._own_pins))
+            _idle[self.dsn].append((self._connection, self._own_pins))
         self._connection = None
 
 
 def close_idle_sessions(dsn: str) -> None:
     """Log out of a database."""
-    for alike in [alike for alike in _idle if alike[0] == dsn]:
-        for connection, _ in _idle.pop(alike):
-            connection.close()
+    for connection, _ in _idle.pop(dsn, []):
+        connection.close()
