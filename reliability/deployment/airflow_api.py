@@ -119,7 +119,7 @@ class Airflow:
             yield from page
             offset += len(page)
             # a short page is not the last one if Airflow's maximum_page_limit is small
-            if not page or offset >= answer.get("total_entries", 0):
+            if not page or offset >= (answer.get("total_entries") or 0):
                 return
 
     def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:

@@ -6,7 +6,7 @@ offsets. The ledger alone says which offsets are taken: the spout commits none t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from reliability.spouts.data_file import columns_in
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
 from reliability.spouts.kafka_range import KafkaRange, fill, source_of
-from reliability.spouts.same_source import check_same_source
+from reliability.spouts.same_source import of_same_source
 from reliability.spouts.tuple_ids import fold_rows, tuple_ids
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class KafkaSpout(Spout):
             offsets = reader.offsets(self.topic)
             last = allocated.last(KafkaRange)
             if last:
-                self._check_own([last])
+                self._own([last])
                 bounds = offsets.get(last.partition, (0, 0))
                 _check_is_same(reader, last, *bounds, may_lack_first=self.counted == READ)
             ends = {number: end for number, (_, end) in offsets.items()}
@@ -210,17 +210,12 @@ class KafkaSpout(Spout):
     def verify(self, meta: BatchMeta) -> None:
         if meta.items:
             with self._reader() as reader:
-                self._check(reader, self._own(meta))
+                self._check(reader, self._own(meta.items))
 
-    def _own(self, meta: BatchMeta) -> list[KafkaRange]:
-        items = only(KafkaRange, meta.items)
-        self._check_own(items)
-        return items
-
-    def _check_own(self, items: Sequence[KafkaRange]) -> None:
-        """Raise SourceChanged if a range is of another topic or cluster."""
-        read = [_topic_of(item.cluster, item.topic) for item in items]
-        check_same_source(read, _topic_of(self.cluster, self.topic))
+    def _own(self, items: Iterable[SourceItem]) -> list[KafkaRange]:
+        """Return ranges; raise SourceChanged if one is of another topic or cluster."""
+        own = _topic_of(self.cluster, self.topic)
+        return of_same_source(KafkaRange, items, lambda i: _topic_of(i.cluster, i.topic), own)
 
     def _check(self, reader: KafkaReader, items: Sequence[KafkaRange]) -> None:
         """Raise SourceChanged unless the cluster still has these ranges."""
@@ -247,7 +242,7 @@ class KafkaSpout(Spout):
         with self._reader() as reader:
             offsets = reader.offsets(self.topic)
             items = []
-            for item in self._own(meta):
+            for item in self._own(meta.items):
                 low, high = offsets.get(item.partition, (item.end, item.end))
                 if high < item.end:  # what is there now are other messages
                     low = item.end
@@ -259,7 +254,7 @@ class KafkaSpout(Spout):
         """Read the ranges in Spark's tasks, each at most 200,000 offsets."""
         pieces = [
             (ordinal, item.partition, first, min(first + _READ_AT_ONCE, item.end))
-            for ordinal, item in enumerate(self._own(meta))
+            for ordinal, item in enumerate(self._own(meta.items))
             for first in range(item.begin, item.end, _READ_AT_ONCE)
         ]
         columns = columns_in(f"{self.schema or MESSAGE}, {_PLACE}")
@@ -284,7 +279,7 @@ class KafkaSpout(Spout):
 
     def committed(self, metas: Sequence[BatchMeta]) -> None:
         ends: dict[int, int] = {}
-        for item in (item for meta in metas for item in self._own(meta)):
+        for item in (item for meta in metas for item in self._own(meta.items)):
             ends[item.partition] = max(ends.get(item.partition, 0), item.end)
         if self.group and ends:
             with self._reader() as reader:

@@ -220,7 +220,7 @@ class LogSpout(Spout):
         *,
         is_snapshot: bool = False,
     ) -> Iterator[LogFile]:
-        for number, (change, each) in enumerate(files):
+        for change, each in files:
             if each.has_masked_rows:
                 what = f"in version {version}, rows of {locate(each.path)} are deleted"
                 raise _masked(what, is_snapshot=is_snapshot)
@@ -241,7 +241,7 @@ class LogSpout(Spout):
                 rows=rows,
                 table_id=log.table_id,
                 version=version,
-                behind=len(files) - 1 - number,
+                behind=0,  # counted when it is known what is new
                 schema=each.schema,
                 stored=each.stored,
                 partition=json.dumps(each.partition, sort_keys=True),
@@ -367,7 +367,7 @@ class LogSpout(Spout):
         if self.schema:
             return
         wanted = dict(columns_in(batch[-1].schema))
-        for item in batch:
+        for item in {item.schema: item for item in batch}.values():
             for name, type_ in columns_in(item.schema):
                 if not fits(type_, wanted.get(name, type_)):
                     raise SourceRewritten(

@@ -15,7 +15,7 @@ keys of a txid as ranges: a few bytes for a txid without gaps, about 40 more for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -37,7 +37,7 @@ from reliability.core.types import as_spark_writes
 from reliability.deployment.address import address_of, executor_address
 from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.ddl import ddl_of
-from reliability.spouts.same_source import check_same_source
+from reliability.spouts.same_source import of_same_source
 from reliability.spouts.source_table import SourceTable
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class TableSpout(Spout):
         """
         self.source_table.columns(self.columns, self.lag_column, self.types)
         if last := allocated.last(TableKeys):
-            self._check_own([last])
+            self._own([last])
         lag = None if self.lag_seconds is None else (self.lag_column, self.lag_seconds)
         batches, changed = self.source_table.new_batches(
             allocated.keys(self.source), lag, self.max_rows_per_batch
@@ -159,7 +159,7 @@ class TableSpout(Spout):
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch is gone or has another key."""
-        for item in self._own(meta):
+        for item in self._own(meta.items):
             now = self.source_table.fold(item.keys)
             if now != Fold(item.xor, item.rows):
                 raise SourceChanged(
@@ -167,20 +167,14 @@ class TableSpout(Spout):
                     "still exist"
                 )
 
-    def _own(self, meta: BatchMeta) -> list[TableKeys]:
-        items = only(TableKeys, meta.items)
-        self._check_own(items)
-        return items
-
-    def _check_own(self, items: Sequence[TableKeys]) -> None:
-        """Raise SourceChanged if keys are those of another table, or of another column."""
-        check_same_source(
-            [f"{item.table} by {item.key}" for item in items], f"{self.source} by {self.key}"
-        )
+    def _own(self, items: Iterable[SourceItem]) -> list[TableKeys]:
+        """Return keys; raise SourceChanged if some are of another table, or of another column."""
+        own = f"{self.source} by {self.key}"
+        return of_same_source(TableKeys, items, lambda item: f"{item.table} by {item.key}", own)
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return those keys of a batch that exist now, with their fold."""
-        now = [(item, *self.source_table.present(item.keys)) for item in self._own(meta)]
+        now = [(item, *self.source_table.present(item.keys)) for item in self._own(meta.items)]
         items = [replace(i, keys=keys, rows=fold.count, xor=fold.xor) for i, keys, fold in now]
         return [item for item in items if item.rows]
 
@@ -192,7 +186,7 @@ class TableSpout(Spout):
         columns = self.source_table.columns(self.columns, self.lag_column, self.types)
         parts = [
             write_ranges(part)
-            for item in self._own(meta)
+            for item in self._own(meta.items)
             for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
         ]
         queries = self.source_table.queries(list(columns), parts)

@@ -12,7 +12,7 @@ A batch is a window of time. A row that changes leaves it, so a batch is cut aga
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,7 @@ from reliability.core.spout import (
     source_item,
 )
 from reliability.core.types import as_spark_writes
-from reliability.spouts.same_source import check_same_source
+from reliability.spouts.same_source import of_same_source
 from reliability.spouts.source_table import SourceTable
 from reliability.spouts.table import ROWS_AT_ONCE, frame_of_queries
 from reliability.spouts.updated_table import FIRST, UpdatedTable
@@ -133,8 +133,6 @@ class UpdatedRowsSpout(Spout):
         :raises InvalidDefinition: the table does not have these columns or this key
         """
         self._columns()
-        if last := allocated.last(TableWindow):
-            check_same_source([last.table], self.source)
         first = self._after(allocated)
         settled = self.updates.settled(self.lag_seconds)
         if settled.is_hidden:
@@ -158,13 +156,14 @@ class UpdatedRowsSpout(Spout):
 
     def _after(self, allocated: AllocatedItems) -> int:
         """Return where the next window begins."""
+        if last := allocated.last(TableWindow):
+            self._own([last])
         ends = {
             txid: read_ranges(part)[-1][1] for txid, part in allocated.keys(self.source).items()
         }
         if not ends:
             return FIRST
         txid = max(ends, key=lambda txid: ends[txid])
-        last = allocated.last(TableWindow)
         # Numbers below 1 are uncommitted batches, which are cut again.
         if txid > 0 and last:
             now = self.updates.fold(last.first, last.last)
@@ -189,7 +188,7 @@ class UpdatedRowsSpout(Spout):
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch was changed, or came later."""
-        for item in self._own(meta):
+        for item in self._own(meta.items):
             now = self.updates.fold(item.first, item.last)
             if now != Fold(item.xor, item.rows):
                 raise SourceChanged(
@@ -197,16 +196,15 @@ class UpdatedRowsSpout(Spout):
                     f"{self.updated_at} in this window now"
                 )
 
-    def _own(self, meta: BatchMeta) -> list[TableWindow]:
-        items = only(TableWindow, meta.items)
-        check_same_source([item.table for item in items], self.source)
-        return items
+    def _own(self, items: Iterable[SourceItem]) -> list[TableWindow]:
+        """Return windows; raise SourceChanged if one is of another table, or of another time."""
+        return of_same_source(TableWindow, items, lambda item: item.table, self.source)
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the windows of a batch as they are now."""
         items = [
             replace(item, rows=fold.count, xor=fold.xor)
-            for item in self._own(meta)
+            for item in self._own(meta.items)
             for fold in [self.updates.fold(item.first, item.last)]
         ]
         return [item for item in items if item.rows]
@@ -217,6 +215,6 @@ class UpdatedRowsSpout(Spout):
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the windows; Postgres computes the tuple ids as in `count` (V6)."""
         columns = self._columns()
-        windows = [(item.first, item.last) for item in self._own(meta)]
+        windows = [(item.first, item.last) for item in self._own(meta.items)]
         queries = self.updates.queries(list(columns), windows, ROWS_AT_ONCE)
         return frame_of_queries(spark, self.database, columns, queries)

@@ -19,11 +19,13 @@ def contributions_to(
 
     :param nulls: the key's columns that are NULL; the others are parameters, as text
     :param newest: only the last %(most)s txids; of appended rows the last instead of the first
-    :param is_among: of appended rows only those of %(txids)s, which are limited then
+    :param is_among: only those of %(txids)s
     """
     is_key = _is_key(tables, nulls)
+    if is_among:
+        is_key += SQL(" AND _txid = ANY(%(txids)s)")
     if tables.state.is_append:
-        return _appended(tables, is_key, newest, is_among)
+        return _appended(tables, is_key, newest)
     source = tables.sql(
         "{contribution} AS staged WHERE {is_key} AND {counts}",
         is_key=is_key,
@@ -49,16 +51,15 @@ def contributions_to(
     )
 
 
-def _appended(tables: StateTables, is_key: Composable, newest: bool, is_among: bool) -> Composed:
+def _appended(tables: StateTables, is_key: Composable, newest: bool) -> Composed:
     # below a view, because the view uses no index for a key whose comparison is not leakproof
     return tables.sql(
         "SELECT * FROM (SELECT *, 'present' AS _presence FROM {rows} AS target"
-        " WHERE {counts} AND {is_key} AND {among} ORDER BY _txid {order} LIMIT %(most)s) AS limited"
+        " WHERE {counts} AND {is_key} ORDER BY _txid {order} LIMIT %(most)s) AS limited"
         " ORDER BY _txid",
         rows=tables.contribution if tables.is_view else tables.target,
         counts=counts(tables, "target") if tables.is_view else SQL("true"),
         is_key=is_key,
-        among=SQL("_txid = ANY(%(txids)s)" if is_among else "true"),
         order=SQL("DESC" if newest else "ASC"),
     )
 

@@ -20,6 +20,20 @@ from reliability.transaction.correct.park import NOT_RECORDED
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
+#: How the names of items begin that are parts of a source: what they are, and what to do instead.
+_NOT_EXCLUDED = {
+    KAFKA_SOURCE: (
+        "a topic",
+        "messages",
+        "leave them out in the process function, and run {replay} for their txids.",
+    ),
+    TABLE_SOURCE: (
+        "a table",
+        "rows",
+        "delete the rows at the source, and run {refreeze} for their txids.",
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOfTxids:
@@ -55,22 +69,12 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
     """
     rows = connection.all("items_named", topology=topology, item=name, identity=identity)
     last = connection.first("last_item", topology=topology) or {"item": "", "is_of_feed": False}
-    if name.startswith(KAFKA_SOURCE) or last["item"].startswith(KAFKA_SOURCE):
-        raise ExclusionNotPossible(
-            f"{topology} reads a topic, and messages of a topic cannot be excluded",
-            remedy=Remedy(
-                "leave them out in the process function, and run {replay} for their txids.",
-                {"topology": topology, "txid": "TXIDS"},
-            ),
-        )
-    if name.startswith(TABLE_SOURCE) or last["item"].startswith(TABLE_SOURCE):
-        raise ExclusionNotPossible(
-            f"{topology} reads a table, and rows of a table cannot be excluded",
-            remedy=Remedy(
-                "delete the rows at the source, and run {refreeze} for their txids.",
-                {"topology": topology, "txid": "TXIDS"},
-            ),
-        )
+    for beginning, (source, what, remedy) in _NOT_EXCLUDED.items():
+        if name.startswith(beginning) or last["item"].startswith(beginning):
+            raise ExclusionNotPossible(
+                f"{topology} reads {source}, and {what} of {source} cannot be excluded",
+                remedy=Remedy(remedy, {"topology": topology, "txid": "TXIDS"}),
+            )
     items = [row["item"] for row in rows]
     if exact := [item for item in items if item in (name, identity)]:
         return str(exact[0])

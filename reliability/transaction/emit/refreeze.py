@@ -94,10 +94,11 @@ def _exchange(
         known = {item.source for item in old.items}
         before = [item for items in earlier for item in BatchMeta.from_json(items, Fold()).items]
         # whole items that the txid had before and no longer has, each as it was last
-        gone: dict[str, SourceItem] = {}
-        for item in before:
-            if item.part == WHOLE and item.source not in known:
-                gone.setdefault(item.source, item)
+        gone = {
+            item.source: item
+            for item in reversed(before)
+            if item.part == WHOLE and item.source not in known
+        }
         ever = (*old.items, *gone.values())
         excluded = excluded_among(tx, topology.name, ever)
     read = BatchMeta(items=_without(ever, excluded), emitted=old.emitted)

@@ -99,8 +99,6 @@ def explain_row(
     place = {parameter(n): key[name] for n, name in enumerate(tables.state.key)}
     statement = contributions_to(tables, nulls, newest=newest, is_among=txids is not None)
     contributions = tx.all(statement, most=max_rows, txids=[*(txids or ())], **place)
-    if txids is not None:
-        contributions = [row for row in contributions if row["_txid"] in txids]
     if tables.state.is_append:
         return None, contributions
     return tx.first(row_now(tables, nulls), **place), contributions
