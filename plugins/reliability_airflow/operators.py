@@ -259,7 +259,7 @@ class AirflowExecutor:
         run_transaction(self.connection, first, replace(self, task=first))
 
     def committed(self, committed: Sequence[Committed]) -> None:
-        from reliability.transaction.inspect.attempt_report import outdated_code
+        from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 
         self.stats.committed(self.connection, committed)
         log = self.operator.log
@@ -269,7 +269,8 @@ class AirflowExecutor:
                 log.info("replay of txid %s: %s", done.attempt.txid, difference)
             if done.replaced_attempt is None:
                 continue
-            if old := outdated_code(self.connection, self.task.topology.name, done.attempt):
+            report = attempt_report(self.connection, self.task.topology.name, done.attempt)
+            if old := outdated_code(self.connection, report):
                 log.warning("%s", old)
 
     def report(self, what: str, level: int = logging.INFO) -> None:

@@ -111,7 +111,7 @@ def _show_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt, *, as_json: bool
 ) -> None:
     report = attempt_report(connection, topology, attempt)
-    warning = outdated_code(connection, topology, attempt)
+    warning = outdated_code(connection, report)
     own = with_intervals(connection, topology, [attempt.txid])
     interval = format_intervals(own.intervals.values())
     document = {**plain(report), "outdated_code": warning, "interval": interval or None}

@@ -193,5 +193,5 @@ class ReplayRun(OwnRun[ReplayResult]):
             attempt=attempt,
             differences=tried.differences if tried else report.differences,
             audits=tuple(outcome for outcome in report.audits if outcome.is_violated),
-            outdated_code=outdated_code(connection, self._topology, attempt),
+            outdated_code=outdated_code(connection, report),
         )

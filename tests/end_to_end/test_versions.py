@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.transaction.inspect.attempt_report import outdated_code
+from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 from tests.end_to_end.dates import publish, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -59,7 +59,8 @@ def test_a_cleared_run_has_the_latest_code_or_the_log_says_that_it_has_not(dates
     dag.clear(first, run_on_latest_version=False)
     assert dag.state(first) == "success"
     assert code("1:1") == old
-    assert outdated_code(dates.ledger, "words_versioned", TransactionAttempt(1, 1))
+    told = attempt_report(dates.ledger, "words_versioned", TransactionAttempt(1, 1))
+    assert outdated_code(dates.ledger, told)
     assert "1:1 ran the same code as 1:0" in dag.log(first, COMMIT, 2, map_index=0)
 
     dag.clear(first)  # the DAG says what Airflow does if nobody says otherwise

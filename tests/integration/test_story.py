@@ -72,6 +72,10 @@ def cleared(pipe, code):
     return again
 
 
+def outdated(connection, attempt):
+    return outdated_code(connection, attempt_report(connection, "words", of(attempt)))
+
+
 def of(text):
     return TransactionAttempt.parse(text)
 
@@ -141,10 +145,10 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, mo
         same_contribution={"per_word": True, "total": False},
     )
 
-    assert outdated_code(connection, "words", of("1:0")) is None
-    hint = str(outdated_code(connection, "words", of("1:1")))
+    assert outdated(connection, "1:0") is None
+    hint = str(outdated(connection, "1:1"))
     assert "1:1 ran the same code as 1:0, although 2:0 had run newer" in hint
-    assert outdated_code(connection, "words", of("1:2")) is None
+    assert outdated(connection, "1:2") is None
 
 
 def test_an_attempt_that_never_started(words, connection):
@@ -155,7 +159,7 @@ def test_an_attempt_that_never_started(words, connection):
     assert (told.status, told.reason_code) == (AttemptStatus.FAILED, "ATTEMPT_INCOMPLETE")
     assert told.steps[0].started_at is None
     assert told.states[0].contribution_digest is None
-    assert outdated_code(connection, "words", of("1:0")) is None
+    assert outdated_code(connection, told) is None
     with pytest.raises(AttemptUnknown, match="words has no attempt 1:1"):
         attempt_report(connection, "words", of("1:1"))
 

@@ -79,11 +79,12 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         shown = sorted((row["attempt_id"] for row in rows), reverse=True)[:WHOLE]
         attempts = [
             Attempt(
-                report=attempt_report(connection, topology, attempt),
-                phases=phases[attempt.attempt_id],
-                warning=outdated_code(connection, topology, attempt),
+                report=report,
+                phases=phases[number],
+                warning=outdated_code(connection, report),
             )
-            for attempt in (TransactionAttempt(txid, number) for number in shown)
+            for number in shown
+            for report in [attempt_report(connection, topology, TransactionAttempt(txid, number))]
         ]
     axis, items = axis_of(rows), story["items"] or ()
     return {

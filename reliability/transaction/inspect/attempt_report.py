@@ -228,18 +228,14 @@ def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) 
     return [by_state[state.name] for state in topology.states if state.name in by_state]
 
 
-def outdated_code(
-    connection: LedgerConnection, topology: str, attempt: TransactionAttempt
-) -> str | None:
+def outdated_code(connection: LedgerConnection, report: AttemptReport) -> str | None:
     """Return a warning that a replay may have run old code; None if there is no sign of it.
 
     The sign: it ran the same code as the attempt that it replaces, although an earlier attempt of
     the topology, at any txid, had run code that the ledger first saw later.
-
-    :raises AttemptUnknown: the ledger has no such attempt
     """
-    replaced = attempt_report(connection, topology, attempt).replaced
-    key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
+    attempt, replaced = report.attempt, report.replaced
+    key = AttemptKey(report.topology, attempt.txid, attempt.attempt_id)
     row = connection.first("newer_code", **key)
     if replaced is None or not replaced.same_code or row is None:
         return None
