@@ -62,7 +62,7 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
 	  else echo "no Docker here: verify-compose did not run"; fi
 
-test-faults: setup ## Each change of the ledger x each kind of fault, on processes; ONLY="rollback …"
+test-faults: setup ## Each kind of change of the ledger x each fault, on processes; ONLY="rollback …"
 	@$(PY) -m tests.faults $(ONLY)
 
 chaos: setup ## A bank's work while all processes are killed at random; MINUTES=60, SEED=
