@@ -13,6 +13,7 @@ import hashlib
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -34,9 +35,8 @@ _BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
 _INSTALLED_AS = {"reliability": DISTRIBUTION}
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _DIGITS = 16
-# Python up to 3.11 has one recursion counter for all parsers: a second thread in `ast.parse` makes
-# it raise SystemError (cpython#106905), which would fail the attempt.
 _PARSER = threading.Lock()
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +151,24 @@ def _source(spec: ModuleSpec) -> bytes:
         return source
 
 
+def parse(source: bytes | str) -> ast.Module:
+    """Do as `ast.parse`, whatever other threads parse meanwhile.
+
+    Python up to 3.11 has one recursion counter for all parsers: a second thread in one makes it
+    raise SystemError (cpython#106905), which would fail the attempt. A traceback that is printed
+    parses too, and takes no lock.
+    """
+    with _PARSER:
+        for _ in range(_TRIES):
+            with suppress(SystemError):
+                return ast.parse(source)
+        return ast.parse(source)
+
+
 def _imports(source: bytes, package: str) -> Iterator[str]:
     """Yield all imports in the source, except those in `if TYPE_CHECKING` blocks."""
     try:
-        with _PARSER:
-            pending: list[ast.AST] = [ast.parse(source)]
+        pending: list[ast.AST] = [parse(source)]
     except (SyntaxError, ValueError, RecursionError):  # for another Python, and never imported here
         return
     while pending:

@@ -16,6 +16,7 @@ import pytest
 
 from reliability.core.coordinator import Blocked
 from reliability.core.errors import ReliabilityError, Terminal, Transient, error_types
+from reliability.deployment.fingerprint import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = frozenset(sys.stdlib_module_names)
@@ -120,7 +121,7 @@ def files(place):
 
 @cache
 def tree_of(path):
-    return ast.parse(path.read_text())
+    return parse(path.read_text())
 
 
 def imported_at_module_level(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
 import py_compile
@@ -13,12 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.names import DISTRIBUTION
-from reliability.deployment.fingerprint import UNKNOWN, CodeFingerprint, _imports, fingerprint
+from reliability.deployment.fingerprint import (
+    UNKNOWN,
+    CodeFingerprint,
+    _imports,
+    fingerprint,
+    parse,
+)
 
 FILES = {
     "flow/__init__.py": "",
@@ -160,6 +168,13 @@ def test_two_threads_may_read_the_code_at_once(every_collection_changes_threads)
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(read_deeper, [0, 50] * 5)) == [{"os"}] * 10
+
+
+def test_a_traceback_that_another_thread_prints_is_no_error(monkeypatch):
+    """It parses each line for its carets, whoever holds the lock."""
+    mismatch = SystemError("AST constructor recursion depth mismatch (before=150, after=72)")
+    monkeypatch.setattr(ast, "parse", Mock(side_effect=[mismatch, mismatch, parse("import os")]))
+    assert set(_imports(b"import os", "")) == {"os"}
 
 
 @pytest.fixture

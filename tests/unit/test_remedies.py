@@ -8,11 +8,12 @@ from pathlib import Path
 
 import reliability
 from reliability.core.remedy import COMMANDS
+from reliability.deployment.fingerprint import parse
 
 
 def literal_remedies(code: str) -> Iterator[str]:
     """Return the texts that are given to errors as they are: those of classes have fields."""
-    calls = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+    calls = (node for node in ast.walk(parse(code)) if isinstance(node, ast.Call))
     for keyword in (keyword for call in calls for keyword in call.keywords):
         if keyword.arg == "remedy" and isinstance(keyword.value, ast.Constant):
             yield str(keyword.value.value)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from reliability.deployment.fingerprint import parse
+
 ROOT = Path(__file__).resolve().parents[2]
 STOP = re.compile(
     r"^\| (\d+) \| (`[^|]+`) \| (?:`([\w.]+)`|both files) \| ([^|]+) \|", re.MULTILINE
@@ -42,7 +44,7 @@ def stops() -> dict[int, Stop]:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return parse(path.read_text())
 
 
 def defined_in(path: Path) -> set[str]:
