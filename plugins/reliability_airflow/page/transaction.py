@@ -80,11 +80,13 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         attempts = [
             Attempt(
                 report=report,
-                phases=phases[number],
+                phases=phases[report.attempt.attempt_id],
                 warning=outdated_code(connection, report),
             )
-            for number in shown
-            for report in [attempt_report(connection, topology, TransactionAttempt(txid, number))]
+            for report in (
+                attempt_report(connection, topology, TransactionAttempt(txid, number))
+                for number in shown
+            )
         ]
     axis, items = axis_of(rows), story["items"] or ()
     return {
