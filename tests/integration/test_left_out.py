@@ -30,6 +30,7 @@ from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made, opaque_states, states
@@ -560,6 +561,30 @@ def test_no_definition_changes_while_a_txid_waits_to_commit_as_empty(connection,
         alter(connection, other, "more")
     shop.transact(4)
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(6,)]
+
+
+@pytest.mark.parametrize("commit_empty", [park, skip])
+def test_no_definition_changes_where_a_txid_becomes_empty_meanwhile(
+    connection, commit_empty, monkeypatch
+):
+    """C11: two persons: the one parks after the other's alter has looked, before it fences."""
+    shop = Shop(connection, kinds=counted)
+    shop.deliver(made(1), made(2), made(3))
+    shop.transact(1)
+    (state,) = shop.topology.states
+    more = replace(state, values={**state.values, "more": Count("k")})
+    plan = altering.plan_alteration
+
+    def plan_and_meet(*arguments):
+        planned = plan(*arguments)
+        commit_empty(connection, "shop", 3, "broken")
+        return planned
+
+    monkeypatch.setattr(altering, "plan_alteration", plan_and_meet)
+    with pytest.raises(AlterNotPossible, match=r"txid 3 .* still has to commit as empty"):
+        alter(connection, replace(shop.topology, states=[more]), "more")
+    shop.transact(2)
+    assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(4,)]
 
 
 # --- what a park or a skip leads to --------------------------------------------------------------

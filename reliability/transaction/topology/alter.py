@@ -30,7 +30,7 @@ from reliability.core.state import History, State, replay_refusal
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
@@ -161,7 +161,7 @@ def plan_alteration(connection: LedgerConnection, topology: Topology) -> Alterat
 def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alteration:
     """Take the code's definitions of the states; return what was done.
 
-    :raises AlterNotPossible: a change is refused; nothing was changed, and nothing was fenced
+    :raises AlterNotPossible: a change is refused; nothing was changed
     :raises StateDefinitionChanged: see plan_alteration
     :raises LedgerBusy: attempts went on beginning, a change of the states is in progress, or
         somebody reads or writes the tables
@@ -170,12 +170,8 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     _check_possible(planned)
     if not planned.differs:
         return planned
-    if waiting := empty_that_waits(connection, topology.name):
-        raise AlterNotPossible(
-            f"{topology.name}: {waiting} still has to commit as empty, for the states as they are",
-            remedy="let the txids before it commit, and alter again.",
-        )
     if planned.is_free:
+        _check_none_waits(connection, topology.name)
         return planned
     with TopologyDatabases.of_known(connection, topology.name) as databases:
         fenced = 0
@@ -207,11 +203,21 @@ def _check_possible(planned: Alteration) -> None:
         raise AlterNotPossible(f"{planned.topology}: {refused}").about(topology=planned.topology)
 
 
+def _check_none_waits(ledger: Ledger, topology: str) -> None:
+    if waiting := empty_that_waits(ledger, topology):
+        raise AlterNotPossible(
+            f"{topology}: {waiting} still has to commit as empty, for the states as they are",
+            remedy="let the txids before it commit, and alter again.",
+        )
+
+
 def _fence(databases: TopologyDatabases) -> int:
     """Fence every live attempt in every database; return how many the coordinator had."""
     fenced = 0
     for connection in databases.all:
         with hold_at_rest(connection, databases.topology) as tx:
+            if connection is databases.coordinator:  # it comes first, and decides for all
+                _check_none_waits(tx, databases.topology)
             count = fence_all(tx, databases.topology)
             fenced += count if connection is databases.coordinator else 0
     return fenced
