@@ -10,8 +10,8 @@ UPDATE reliability.state
 -- horizon --
 -- In the coordinator's ledger: the last txid that a state compacts. With two limits, a contribution
 -- is kept as long as either keeps it. Never a txid that may still change: being replayed or to be
--- replayed, held, uncommitted, committed as empty and not skipped, which a replay may process, or with a
--- correction that was forgotten since.
+-- replayed, held, uncommitted, committed as empty and not skipped, which a replay may process, refrozen
+-- since, or with a correction that was forgotten since.
 WITH due AS (
        SELECT p.curr_txid,
               least(p.curr_txid - 1, p.curr_txid - 1 - %(keep_txids)s::bigint, (
@@ -39,6 +39,11 @@ WITH due AS (
          JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
                                AND a.status = 'COMMITTED' AND a.verdict IS NULL
         WHERE c.topology = %(topology)s AND c.request_id IS NULL AND c.ended_at > a.granted_at
+        UNION ALL
+       SELECT f.txid FROM reliability.refreeze f
+         JOIN reliability.attempt a ON a.topology = f.topology AND a.txid = f.txid
+                               AND a.status = 'COMMITTED' AND a.verdict IS NULL
+        WHERE f.topology = %(topology)s AND f.refrozen_at > a.granted_at
 )
 SELECT least(due.txid, held.txid - 1) AS through,
        CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by

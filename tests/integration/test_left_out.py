@@ -524,6 +524,22 @@ def test_compaction_waits_for_the_replay_that_takes_an_excluded_item_out(connect
     assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(3,)]
 
 
+def test_compaction_waits_for_the_replay_of_what_was_refrozen(connection):
+    """H2: a sweep came before it, and the batch that was exchanged counted for ever."""
+    shop = committed(connection, kinds=keeping)
+    shop.source.sizes[1], shop.makes[2] = 4, made(9, rows=4)
+    shop.runner.refreeze(2, "exchanged")
+    shop.deliver(made(4))
+    shop.transact(4)
+    compact(connection, "shop")
+    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(1,)]
+    shop.replay(2)
+    rows = [*made(1), *made(9, rows=4), *made(3), *made(4)]
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(len(rows),)]
+    compact(connection, "shop")
+    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(3,)]
+
+
 def test_an_item_that_could_never_be_counted_again_stays_excluded(connection):
     """C9: the answer named a replay that is refused, and the item was forgotten."""
     shop = Shop(connection, kinds=keeping)
