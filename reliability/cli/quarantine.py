@@ -32,6 +32,7 @@ from reliability.transaction.correct.quarantine import (
     quarantined_rows,
     record_corrections,
 )
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.inspect.select import Selected, with_intervals
 from reliability.transaction.replay import ReplayRequest, ReplayResult
 
@@ -208,9 +209,10 @@ def _correct(
 
     def record(tx: DatabaseTransaction, requests: Mapping[int, int]) -> None:
         of_dry_run = requests if request.is_dry_run else None
-        record_corrections(tx, topology, rows, request.reason, request.by, of_dry_run)
+        record_corrections(tx, replayable, rows, request.reason, request.by, of_dry_run)
 
-    check_correctable(connection, topology, rows)
+    replayable = Replayable.of(connection, topology)
+    check_correctable(connection, replayable, rows)
     try:
         return run.replay(request, asked=record).results
     except BaseException:

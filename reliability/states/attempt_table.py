@@ -137,11 +137,13 @@ def seal(
     """
     if is_merged and (tables.attempt_tables_inherit or rows < MIN_ROWS):
         with connection.transaction() as tx:
+            claim(tx, tables)
             merge(tx, tables)
         return tables.with_attempt_table(None)
     if tables.attempt_tables_inherit and rows < MIN_ROWS:
         try:
             with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
+                claim(tx, tables)
                 merge(tx, tables)
             return tables.with_attempt_table(None)
         except LedgerBusy as error:
@@ -151,6 +153,14 @@ def seal(
             tx.run("index_attempt_table", table_id=tables.attempt_table, key=list(tables.key))
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
     return tables
+
+
+def claim(tx: DatabaseTransaction, tables: Tables) -> bool:
+    """Lock the attempt's table for a merge; False if another process has merged it.
+
+    An erasure waits, and is waited for: it would not find the rows that a merge has copied (H12).
+    """
+    return tx.first("claim_attempt_table", table_id=tables.attempt_table) is not None
 
 
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:

@@ -63,15 +63,15 @@ SELECT table_id
 
 -- claim_attempt_table --
 -- Lock a table that is to be merged; no row: another process has merged it. It is waited for: a
--- compaction reads only what is merged.
+-- compaction reads only what is merged. An erasure locks it too.
 SELECT table_id FROM reliability.attempt_table
  WHERE table_id = %(table_id)s FOR UPDATE;
 
 -- tables_of_attempts --
--- The tables of a topology's attempts, or of those of one state.
-SELECT table_id FROM reliability.attempt_table
+-- Lock the tables of a topology's attempts, or of those of one state: nobody merges them meanwhile.
+SELECT state, table_id FROM reliability.attempt_table
  WHERE topology = %(topology)s AND (%(state)s::text IS NULL OR state = %(state)s)
- ORDER BY table_id;
+ ORDER BY table_id FOR UPDATE;
 
 -- show_nonce --
 -- Let the session of a Spark task show its attempt's nonce to the attempt's own table.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import History
+from reliability import Count, History
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
 from reliability.core.leases import Leases
@@ -16,11 +16,14 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
 from reliability.states.kinds import stored_state
 from reliability.states.tables import attempt_table_of
+from reliability.transaction.correct import erase as erasing
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.inspect.verify import verify, verify_state
 from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.topology.alter import Alteration, alter
+from reliability.transaction.topology.declare import declared_tables
 from tests.replay.shop import Shop, made, opaque_states, states
 from tests.support.fix_postgres import database_of, execute, own_session, rows, run_as_admin
 
@@ -356,6 +359,55 @@ def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monk
         return verify_state(tx, tables, database)
 
     monkeypatch.setattr("reliability.transaction.inspect.verify.verify_state", merge_first)
+    assert all(is_exact(connection).values())
+
+
+def test_an_erasure_waits_for_a_merge_that_has_copied_the_rows(
+    shop, connection, another, monkeypatch
+):
+    """H12: it deleted them from the table that was merged, and the copies stayed."""
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
+    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(attempt_table, "MERGE_PATIENCE_SECONDS", 5)
+    shop.transact(1)
+    drop, persons = attempt_table.drop, [("k", "1")]
+
+    def drop_beside_an_erasure(tx, number):
+        with pytest.raises(LedgerBusy):
+            erasing.erase(another, "shop", persons, reason="asked for")
+        drop(tx, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt_table, "drop", drop_beside_an_erasure)
+        assert compaction.merge_tables(connection, "shop") > 0
+    erasing.erase(connection, "shop", persons, reason="asked for")
+    assert count(connection, "SELECT count(*) FROM reliability_contribution.shop__exact") > 0
+    assert not rows(connection, "SELECT FROM reliability_contribution.shop__exact WHERE k = 1")
+    assert all(is_exact(connection).values())
+
+
+def test_a_merge_copies_what_an_alteration_has_added_meanwhile(connection, another, monkeypatch):
+    """H10: it had read the columns before, and what they lacked became NULL."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
+    [exact, *_rest] = states()
+    more = replace(exact, values={**exact.values, "more": Count()})
+    old, new = Shop(connection, kinds=lambda _: [exact]), Shop(another, kinds=lambda _: [more])
+    old.commit(made(1))
+    new.source.sizes = old.source.sizes
+    new.makes.update(old.makes)
+    altered: list[Alteration] = []
+
+    def declared_before_an_alteration(ledger, topology):
+        found = declared_tables(ledger, topology)
+        if not altered:
+            altered.append(alter(another, new.topology, "more"))
+            new.replay(1)
+        return found
+
+    monkeypatch.setattr(compaction, "declared_tables", declared_before_an_alteration)
+    assert compaction.merge_tables(connection, "shop") > 0
+    assert altered
     assert all(is_exact(connection).values())
 
 

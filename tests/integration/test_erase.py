@@ -39,6 +39,7 @@ from reliability.ledger.locks import holding
 from reliability.transaction.correct.erase import erase, persons_where
 from reliability.transaction.correct.quarantine import record_corrections
 from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
@@ -536,9 +537,10 @@ def test_who_was_erased_while_a_correction_waits_is_not_recorded_with_it(connect
     [line] = lines(connection, "shop")
     edited = compare(connection, "shop", edit(line, price=1))
     assert erased(shop, [("customer", "17")]).quarantined == 1
+    replayable = Replayable.of(connection, "shop")
     with (
         holding(connection, "shop") as (tx, _),
         pytest.raises(CorrectionRefused, match="has left the quarantine"),
     ):
-        record_corrections(tx, "shop", edited, "a test", "ann")
+        record_corrections(tx, replayable, edited, "a test", "ann")
     assert rows(connection, "SELECT count(*) FROM reliability.correction") == [(0,)]

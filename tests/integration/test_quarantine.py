@@ -17,14 +17,22 @@ from typer.testing import CliRunner
 import reliability
 from reliability import Append, Count, Csv, FileSpout, History, State, Sum, Topology
 from reliability.cli import app
-from reliability.core.errors import CorrectionRefused, CorrectionStale
+from reliability.core.errors import CorrectionRefused, CorrectionStale, ReplayNotPossible
 from reliability.core.set_aside import Correction
 from reliability.core.texts import as_exact_json, parse_exact, parse_unambiguous
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import holding
 from reliability.spark.frames.corrections import _Change, _typed, with_corrections
 from reliability.transaction.correct.exclude import exclude, include
 from reliability.transaction.correct.park import skip
-from reliability.transaction.correct.quarantine import edited_rows, exported
+from reliability.transaction.correct.quarantine import (
+    EditedRow,
+    check_correctable,
+    edited_rows,
+    exported,
+    record_corrections,
+)
+from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.maintain.compaction import compact
@@ -587,6 +595,25 @@ CORRECTED = """
       FROM unnest(%(txids)s::bigint[]) AS t (txid)
 """
 COUNTING = "SELECT txid FROM reliability.correction WHERE ended_at IS NULL ORDER BY txid"
+
+
+def test_what_no_attempt_could_read_any_more_is_not_recorded(connection):
+    """H5: while a person answers the command's question, others commit, and a sweep compacts."""
+    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
+    shop_of = Shop(connection, kinds=lambda _: [one_txid])
+    shop_of.commit(*(made(n) for n in range(1, 4)))
+    edited = EditedRow(
+        ids=frozenset(), was={"k": 1}, values={"k": 2}, txid=2, xor=1, item=None, row=None
+    )
+    replayable = Replayable.of(connection, "shop")
+    check_correctable(connection, replayable, [edited])
+    compact(connection, "shop")
+    with (
+        holding(connection, "shop") as (tx, _),
+        pytest.raises(ReplayNotPossible, match=r"txid 2: .* has compacted its history"),
+    ):
+        record_corrections(tx, replayable, [edited], "a test", "ann")
+    assert rows(connection, COUNTING) == []
 
 
 def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connection):

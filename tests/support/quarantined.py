@@ -15,6 +15,7 @@ from reliability.transaction.correct.quarantine import (
     quarantined_rows,
     record_corrections,
 )
+from reliability.transaction.correct.replayable import Replayable
 
 Line = dict[str, Any]
 
@@ -37,7 +38,8 @@ def compare(connection: LedgerConnection, topology: str, *changed: Line) -> list
 
 def correct(connection: LedgerConnection, topology: str, *changed: Line) -> None:
     edited = compare(connection, topology, *changed)
-    check_correctable(connection, topology, edited)
+    replayable = Replayable.of(connection, topology)
+    check_correctable(connection, replayable, edited)
     with connection.transaction() as tx:
         lock_topology(tx, topology)
-        record_corrections(tx, topology, edited, "a test", "ann")
+        record_corrections(tx, replayable, edited, "a test", "ann")

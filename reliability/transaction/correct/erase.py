@@ -108,6 +108,8 @@ def erase(
     with rolled_back(connection) if dry_run else patient as tx:
         check_at_rest(lock_topology(tx, topology), topology)
         act_as_owner(tx, topology, "erase")
+        # before any table is read, or a merge would wait for this, and this for the merge
+        staged = tx.all("tables_of_attempts", topology=topology, state=None)
         states = _states(tx, topology)
         persons = _persons([own.state for own in states], keys)
         _copy(tx, persons)
@@ -116,7 +118,16 @@ def erase(
         fenced = tx.run(
             "fence_what_was_read", topology=topology, txids=None, reason="rows were erased"
         )
-        gone = [_erase_state(tx, own, columns) for own in states if _tell(own.state, columns)]
+        gone = [
+            erase_rows(
+                tx,
+                own,
+                _tell(own.state, columns),
+                [row["table_id"] for row in staged if row["state"] == own.name],
+            )
+            for own in states
+            if _tell(own.state, columns)
+        ]
         tx.run("hold_what_quotes_rows")
         quarantined, unclear = _erase_quarantined(tx, topology, persons)
         _check_known(states, columns, persons, quarantined + unclear)
@@ -262,11 +273,6 @@ def _copy(tx: DatabaseTransaction, persons: Iterable[Person]) -> None:
         (p.column, p.value, json.dumps(p.value, ensure_ascii=False)[1:-1]) for p in persons
     )
     tx.copy(queries()["copy_persons"], io.BytesIO(text.getvalue().encode()))
-
-
-def _erase_state(tx: DatabaseTransaction, own: StoredState, columns: Sequence[str]) -> ErasedRows:
-    tables = tx.all("tables_of_attempts", topology=own.topology, state=own.name)
-    return erase_rows(tx, own, _tell(own.state, columns), [row["table_id"] for row in tables])
 
 
 def _erase_quarantined(

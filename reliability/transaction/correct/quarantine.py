@@ -185,18 +185,19 @@ def _merged(first: int, edited: EditedRow, second: int, other: EditedRow) -> Edi
 
 
 def check_correctable(
-    connection: LedgerConnection, topology: str, rows: Iterable[EditedRow]
+    ledger: LedgerConnection | DatabaseTransaction,
+    replayable: Replayable,
+    rows: Iterable[EditedRow],
 ) -> None:
     """Raise ReplayNotPossible if no attempt could ever read what corrects these rows."""
-    replayable = Replayable.of(connection, topology)
     txids = sorted({edited.txid for edited in rows})
-    for txid, why in replayable.refused(connection, txids, at_once=True):
+    for txid, why in replayable.refused(ledger, txids, at_once=True):
         raise ReplayNotPossible(f"txid {txid}: {why}")
 
 
 def record_corrections(
     tx: DatabaseTransaction,
-    topology: str,
+    replayable: Replayable,
     rows: Sequence[EditedRow],
     reason: str,
     by: str,
@@ -207,8 +208,10 @@ def record_corrections(
     :param requests: txid -> the request of a dry run; then only its attempts read them
     :raises CorrectionRefused: a row has left the quarantine, as it does when its person is erased,
         or has the values of the source again; nothing is recorded
+    :raises ReplayNotPossible: see check_correctable
     """
-    txids = sorted({edited.txid for edited in rows})
+    check_correctable(tx, replayable, rows)  # others have committed or compacted since it was asked
+    topology, txids = replayable.topology, sorted({edited.txid for edited in rows})
     there = _by_id(tx.all("quarantined_rows", topology=topology, txids=txids))
     for edited in rows:
         if any((edited.txid, row_id) not in there for row_id in edited.ids):

@@ -231,7 +231,10 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
     merged = 0
     for row in rows:
         with connection.transaction(patience=attempt_table.MERGE_PATIENCE_SECONDS) as tx:
-            if tx.first("claim_attempt_table", table_id=row["table_id"]):
-                attempt_table.merge(tx, tables.with_attempt_table(row["table_id"]))
+            if attempt_table.claim(tx, tables.with_attempt_table(row["table_id"])):
+                # an alteration that has ended meanwhile has given the tables other columns
+                tx.run(tables.hold_contributions())
+                own = _tables(tx, key).with_attempt_table(row["table_id"])
+                attempt_table.merge(tx, own)
                 merged += 1
     return merged
