@@ -11,7 +11,7 @@ UPDATE reliability.state
 -- In the coordinator's ledger: the last txid that a state compacts. With two limits, a contribution
 -- is kept as long as either keeps it. Never a txid that may still change: being replayed or to be
 -- replayed, held, uncommitted, committed as empty and not skipped, which a replay may process, refrozen
--- since, or with a correction that was forgotten since.
+-- since, or with a correction that was recorded or forgotten since.
 WITH due AS (
        SELECT p.curr_txid,
               least(p.curr_txid - 1, p.curr_txid - 1 - %(keep_txids)s::bigint, (
@@ -38,7 +38,8 @@ WITH due AS (
        SELECT c.txid FROM reliability.correction c
          JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
                                AND a.status = 'COMMITTED' AND a.verdict IS NULL
-        WHERE c.topology = %(topology)s AND c.request_id IS NULL AND c.ended_at > a.granted_at
+        WHERE c.topology = %(topology)s AND c.request_id IS NULL
+          AND coalesce(c.ended_at, c.corrected_at) > a.granted_at
         UNION ALL
        SELECT f.txid FROM reliability.refreeze f
          JOIN reliability.attempt a ON a.topology = f.topology AND a.txid = f.txid

@@ -616,6 +616,17 @@ def test_what_no_attempt_could_read_any_more_is_not_recorded(connection):
     assert rows(connection, COUNTING) == []
 
 
+def test_compaction_waits_for_the_replay_that_reads_a_correction(connection):
+    """H2: the replay failed, a sweep came, and no attempt could ever read the correction."""
+    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
+    shop_of = Shop(connection, kinds=lambda _: [one_txid])
+    shop_of.commit(*(made(n) for n in range(1, 5)))
+    execute(connection, CORRECTED, txids=[2])
+    assert [(done.through, done.held_up_by) for done in compact(connection, "shop")] == [(1, 2)]
+    execute(connection, "UPDATE reliability.attempt SET granted_at = clock_timestamp()")
+    assert [done.through for done in compact(connection, "shop")] == [3]
+
+
 def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connection):
     """A replay was named, and refused, of txids that are not committed, are folded or skipped."""
     one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
