@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
 import pytest
 from psycopg2.sql import SQL
 
 from reliability import OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import holding
+from reliability.transaction.correct.park import skip
+from reliability.transaction.topology import lifecycle
 from tests.simulation.contents import BEST
 from tests.simulation.source import MONTHS
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
 from tests.support.words import Words
 
@@ -55,6 +62,38 @@ def test_an_emission_takes_changed_states_while_nothing_has_committed(old):
         ("dog", 1),
         ("man", 3),
     ]
+
+
+def test_a_skip_waits_until_the_changed_states_are_there(old, connection, monkeypatch):
+    """C10: it committed between the drop of the old ones and the new ones, which fixed neither."""
+    forget, new = lifecycle._forget, changed(old)
+    sessions = [LedgerConnection(connection.dsn, name) for name in ("skips", "looks")]
+    with (
+        ThreadPoolExecutor(1) as person,
+        closing(sessions[0]) as skips,
+        closing(sessions[1]) as looks,
+    ):
+        skipped: list[Future[object]] = []
+
+        def forget_beside_a_skip(*arguments):
+            forget(*arguments)
+            skipped.append(person.submit(skip, skips, "words", 1, "broken"))
+            wait_until_it_waits(looks, "skips")
+
+        def hold_behind_the_skip(*arguments):
+            for one in skipped:
+                one.result(20)
+            return holding(*arguments)
+
+        monkeypatch.setattr(lifecycle, "_forget", forget_beside_a_skip)
+        monkeypatch.setattr(lifecycle, "holding", hold_behind_the_skip)
+        assert new.emit() == [1, 2]
+        [one] = skipped
+        one.result(20)
+    assert kind_of(new) == "OPAQUE"
+    new.process(2)
+    assert rows(new.connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
+    assert len(new.commit()) == 1
 
 
 def test_an_attempt_takes_changed_states_while_nothing_has_committed(old):

@@ -8,7 +8,7 @@ While nothing of it has committed, changed definitions of states are taken at on
    depend on them
 
 The second step commits before the third: the fenced Spark tasks then release the tables, which they
-lock while they copy. `declare` creates the new tables.
+lock while they copy. `declare` creates the new tables in the transaction that drops the old ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TopologyUnknown
 from reliability.core.statement_key import StateKey
@@ -42,16 +43,18 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     _record(connection, topology)
     with TopologyDatabases.of_code(connection, topology) as databases:
         declare_participants(databases)
-        if _has_changed_freely(databases, topology):
-            for change in (_fence, _forget):
-                for database in databases.all:
-                    with hold_at_rest(database, topology.name) as tx:
-                        if _is_free(tx, topology.name):
-                            change(tx, topology, database.database)
-        for database in databases.all:
-            with holding(database, topology.name) as (tx, row):
-                has_committed = row["commit_number"] > 0
-                declare_states(tx, topology, database.database, has_committed=has_committed)
+        has_changed = _has_changed_freely(databases, topology)
+        if has_changed:
+            for database in databases.all:
+                with hold_at_rest(database, topology.name) as tx:
+                    if _is_free(tx, topology.name):
+                        _fence(tx, topology)
+        # held until each has the new states: a skip would commit, and fix those that are there
+        with holding(databases.coordinator, topology.name) as held:
+            for database in databases:
+                with holding(database, topology.name) as (tx, row):
+                    _make_states(tx, row, topology, database.database, anew=has_changed)
+            _make_states(*held, topology, COORDINATOR, anew=has_changed)
 
 
 def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
@@ -118,7 +121,17 @@ def _has_changed_freely(databases: TopologyDatabases, topology: Topology) -> boo
     return is_free and any(_differs(database, topology) for database in databases.all)
 
 
-def _fence(tx: DatabaseTransaction, topology: Topology, _: str) -> None:
+def _make_states(
+    tx: DatabaseTransaction, row: Row, topology: Topology, database: str, *, anew: bool
+) -> None:
+    has_committed = row["commit_number"] > 0
+    if anew and not has_committed:
+        check_at_rest(row, topology.name)
+        _forget(tx, topology, database)
+    declare_states(tx, topology, database, has_committed=has_committed)
+
+
+def _fence(tx: DatabaseTransaction, topology: Topology) -> None:
     name = topology.name
     if waiting := empty_that_waits(tx, name):
         raise StateDefinitionChanged(
