@@ -35,16 +35,14 @@ WITH due AS (
        SELECT txid FROM reliability.excluded_item
         WHERE topology = %(topology)s AND is_excluded <> is_left_out
         UNION ALL
-       SELECT c.txid FROM reliability.correction c
-         JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
-                               AND a.status = 'COMMITTED' AND a.verdict IS NULL
-        WHERE c.topology = %(topology)s AND c.request_id IS NULL
-          AND coalesce(c.ended_at, c.corrected_at) > a.granted_at
-        UNION ALL
-       SELECT f.txid FROM reliability.refreeze f
-         JOIN reliability.attempt a ON a.topology = f.topology AND a.txid = f.txid
-                               AND a.status = 'COMMITTED' AND a.verdict IS NULL
-        WHERE f.topology = %(topology)s AND f.refrozen_at > a.granted_at
+       SELECT txid FROM reliability.attempt JOIN (
+              SELECT txid, refrozen_at FROM reliability.refreeze WHERE topology = %(topology)s
+               UNION ALL
+              SELECT txid, coalesce(ended_at, corrected_at) FROM reliability.correction
+               WHERE topology = %(topology)s AND request_id IS NULL
+              ) AS changed (txid, changed_at) USING (txid)
+        WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NULL
+          AND changed_at > granted_at
 )
 SELECT least(due.txid, held.txid - 1) AS through,
        CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by

@@ -4,11 +4,11 @@ While nothing of it has committed, changed definitions of states are taken at on
 
 1. compare the code's definitions with those of the ledger, in every database
 2. fence every live attempt: what it has staged is for the old definitions
-3. drop the tables of the states that differ; they must be empty and not adopted, and nothing may
-   depend on them
+3. drop the tables of the states that differ, and make the new ones; they must be empty and not
+   adopted, and nothing may depend on them
 
 The second step commits before the third: the fenced Spark tasks then release the tables, which they
-lock while they copy. `declare` creates the new tables in the transaction that drops the old ones.
+lock while they copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TopologyUnknown
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
-from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding, lock_topology
+from reliability.ledger.locks import (
+    HOLDERS_PATIENCE_SECONDS,
+    PATIENCE_SECONDS,
+    check_at_rest,
+    holding,
+    lock_topology,
+)
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.migration import inspect
@@ -43,18 +49,12 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     _record(connection, topology)
     with TopologyDatabases.of_code(connection, topology) as databases:
         declare_participants(databases)
-        has_changed = _has_changed_freely(databases, topology)
-        if has_changed:
-            for database in databases.all:
-                with hold_at_rest(database, topology.name) as tx:
-                    if _is_free(tx, topology.name):
-                        _fence(tx, topology)
-        # held until each has the new states: a skip would commit, and fix those that are there
-        with holding(databases.coordinator, topology.name) as held:
-            for database in databases:
-                with holding(database, topology.name) as (tx, row):
-                    _make_states(tx, row, topology, database.database, anew=has_changed)
-            _make_states(*held, topology, COORDINATOR, anew=has_changed)
+        if _has_changed_freely(databases, topology):
+            _change_states(databases, topology)
+        for database in databases.all:
+            with holding(database, topology.name) as (tx, row):
+                has_committed = row["commit_number"] > 0
+                declare_states(tx, topology, database.database, has_committed=has_committed)
 
 
 def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
@@ -121,14 +121,24 @@ def _has_changed_freely(databases: TopologyDatabases, topology: Topology) -> boo
     return is_free and any(_differs(database, topology) for database in databases.all)
 
 
-def _make_states(
-    tx: DatabaseTransaction, row: Row, topology: Topology, database: str, *, anew: bool
-) -> None:
-    has_committed = row["commit_number"] > 0
-    if anew and not has_committed:
-        check_at_rest(row, topology.name)
+def _change_states(databases: TopologyDatabases, topology: Topology) -> None:
+    name = topology.name
+    for database in databases.all:
+        with hold_at_rest(database, name) as tx:
+            if _is_free(tx, name):
+                _fence(tx, topology)
+    # held until each has the new states: a skip would commit, and fix those that are there
+    with hold_at_rest(databases.coordinator, name) as held:
+        for database in databases:
+            with holding(database, name, HOLDERS_PATIENCE_SECONDS) as (tx, _):
+                _make_again(tx, topology, database.database)
+        _make_again(held, topology, COORDINATOR)
+
+
+def _make_again(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
+    if _is_free(tx, topology.name):
         _forget(tx, topology, database)
-    declare_states(tx, topology, database, has_committed=has_committed)
+        declare_states(tx, topology, database, has_committed=False)
 
 
 def _fence(tx: DatabaseTransaction, topology: Topology) -> None:
