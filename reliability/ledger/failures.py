@@ -20,6 +20,7 @@ from reliability.core.errors import (
     ReliabilityError,
     RightMissing,
     TextNotStorable,
+    TopologyUnknown,
     UnexpectedAnswer,
 )
 from reliability.core.sqlstate import QUALIFY, Kind, kind_of, lacks_schema, remedy_of
@@ -29,6 +30,7 @@ _OURS: dict[str, type[ReliabilityError]] = {
     "RL001": AttemptFenced,
     "RL002": LedgerCorruption,
     "RL003": NotTheCoordinator,
+    "RL004": TopologyUnknown,
 }
 _TYPES: dict[Kind, type[ReliabilityError]] = {
     Kind.OUTAGE: LedgerUnavailable,

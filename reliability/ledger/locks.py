@@ -36,6 +36,7 @@ def holding(
 def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
     """Lock the topology's row and return it; raise LedgerBusy after `patience` seconds.
 
+    :raises TopologyUnknown: there is no row: it was never declared, or was dropped meanwhile
     :raises NotTheCoordinator: this database has only a mirror of the row; decisions are made in the
         coordinator's ledger
     """

@@ -170,7 +170,7 @@ DECLARE
 BEGIN
     SELECT participant INTO v_participant FROM reliability.topology WHERE topology = p_topology;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the ledger has no topology called %', p_topology USING ERRCODE = 'RL002';
+        RAISE EXCEPTION 'the ledger has no topology called %', p_topology USING ERRCODE = 'RL004';
     END IF;
     IF v_participant IS NOT NULL THEN
         RAISE EXCEPTION 'the ledger of % is in another database', p_topology

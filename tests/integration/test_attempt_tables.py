@@ -12,6 +12,7 @@ from reliability import Count, History
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
 from reliability.core.leases import Leases
+from reliability.ledger import locks
 from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
 from reliability.states.kinds import stored_state
@@ -368,6 +369,7 @@ def test_an_erasure_waits_for_a_merge_that_has_copied_the_rows(
     """H12: it deleted them from the table that was merged, and the copies stayed."""
     monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(attempt_table, "MERGE_PATIENCE_SECONDS", 5)
     shop.transact(1)
     drop, persons = attempt_table.drop, [("k", "1")]

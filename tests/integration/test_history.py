@@ -38,6 +38,7 @@ from reliability.core.errors import (
     RollbackNotPossible,
     TopologyUnknown,
 )
+from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain, explain_row
@@ -347,6 +348,9 @@ def test_a_topology_has_to_be_known(shared_connection):
     for ask in (compact, verify):
         with pytest.raises(TopologyUnknown):
             ask(shared_connection, "nobody")
+    # whoever has waited for its lock while somebody dropped it is told the same
+    with pytest.raises(TopologyUnknown), shared_connection.transaction() as tx:
+        lock_topology(tx, "nobody")
 
 
 # --- two databases -------------------------------------------------------------------------------
