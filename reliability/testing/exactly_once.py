@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from reliability.core.definitions import Topology
 from reliability.core.errors import RollbackNotPossible
 from reliability.core.spout import Interval
-from reliability.deployment.address import address_of
-from reliability.ledger.connection import LedgerConnection
 from reliability.testing.faults import Fault
-from reliability.testing.pipeline import TASK, Pipeline, assert_equal
+from reliability.testing.pipeline import Pipeline, assert_equal, session
 from reliability.transaction.correct.rollback import release, roll_back
 
 
@@ -34,7 +32,7 @@ def assert_exactly_once(
     def replay_and_roll_back(own: Pipeline) -> list[str]:
         own.assert_replay_changes_nothing()
         expected = own.tables()
-        with LedgerConnection(address_of(), f"reliability {TASK}") as connection:
+        with session() as connection:
             try:
                 roll_back(connection, topology.name, 0, "a test")
             except RollbackNotPossible:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ from psycopg2.sql import SQL, Identifier
 
 from reliability.core.column import is_hidden
 from reliability.core.definitions import Topology
-from reliability.core.errors import InvalidDefinition, ReliabilityError
+from reliability.core.errors import ReliabilityError
+from reliability.core.names import variable_of
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
@@ -76,12 +77,16 @@ class Pipeline:
     faults: Faults = field(default_factory=Faults)
     _topologies: dict[str, Topology] = field(default_factory=dict)
     _runs: list[_TestRun] = field(default_factory=list)
+    _databases: set[str] = field(default_factory=set)
+    _lent: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
     def anew(self, fault: Fault | None = None) -> Iterator[Pipeline]:
         """Lend another one, with an empty ledger, to whose runs this happens."""
-        with self.server.ledger() as dsn, patch.dict(os.environ, RELIABILITY_DSN=dsn):
-            yield Pipeline(self.server, self.spark, Faults(fault))
+        with patch.dict(os.environ), ExitStack() as lent:
+            own = Pipeline(self.server, self.spark, Faults(fault), _lent=lent)
+            own._lend("")
+            yield own
 
     # --- what a test does ------------------------------------------------------------------------
 
@@ -89,17 +94,12 @@ class Pipeline:
         """Emit, process and commit as a new run of the topology's DAG; return the run's txids.
 
         :param interval: such as `2026-01` or `2026-01-02`; None for a spout without intervals
-        :raises InvalidDefinition: the interval does not fit; or a state is in another database
+        :raises InvalidDefinition: the interval does not fit the spout
         :raises ReliabilityError: what the run fails with
         """
         if isinstance(interval, str):
             interval = Interval.parse(interval, topology.spout.time_zone or UTC)
         check_interval(topology, interval)
-        if topology.databases:
-            raise InvalidDefinition(
-                f"topology {topology.name} has states in other databases",
-                remedy="test it with a copy that has them all in the ledger's.",
-            )
         self._topologies[topology.name] = topology
         self._make_schemas(topology)
         run = _TestRun(topology, interval, Run(dag_id=TASK, run_id=f"run {len(self._runs) + 1}"))
@@ -126,10 +126,18 @@ class Pipeline:
                     raise
         raise AssertionError("a fault fires once")
 
+    def _lend(self, database: str) -> None:
+        """Let the name of a database mean an empty one of this test's own, from now on."""
+        if database not in self._databases:
+            os.environ[variable_of(database)] = self._lent.enter_context(self.server.ledger())
+            self._databases.add(database)
+
     def _make_schemas(self, topology: Topology) -> None:
-        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
-            for schema in {state.target[0] for state in topology.states}:
-                connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
+        for state in topology.states:
+            self._lend(state.database)
+            with session(state.database) as connection:
+                schema = Identifier(state.target[0])
+                connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
 
     def _try(self, own: _TestRun, number: int) -> list[int]:
         topology, run = own.topology, own.run
@@ -141,7 +149,7 @@ class Pipeline:
         )
         who = TaskContact(run=run, task=TASK, this_try=this_try)
         run_step = in_session(self.spark, topology)
-        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+        with session() as connection:
             return do_run(connection, topology, own.interval, who, run_step)
 
     def rows(self, state: str) -> list[dict[str, Any]]:
@@ -152,7 +160,7 @@ class Pipeline:
             for one in topology.states
             if one.name == state
         ]
-        with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+        with session(found.database) as connection:
             rows = connection.all(stored_state(topology.name, found).all_rows())
         return [{n: v for n, v in row.items() if not is_hidden(n)} for row in rows]
 
@@ -167,7 +175,7 @@ class Pipeline:
         :raises ReliabilityError: what a replay fails with
         """
         for topology in self._topologies.values():
-            with closing(LedgerConnection(address_of(), f"reliability {TASK}")) as connection:
+            with session() as connection:
                 last = connection.one("topology_position", topology=topology.name)["next_txid"]
                 request = ReplayRequest(topology=topology, txids=range(1, last), by=TASK)
                 ReplayRun(connection, request, in_session(self.spark, topology)).run()
@@ -180,6 +188,11 @@ class Pipeline:
         before = self.tables()
         self.replay()
         assert_equal(before, self.tables(), "after a replay")
+
+
+def session(database: str = "") -> closing[LedgerConnection]:
+    """Open a session of the test's with a database; "" is the ledger's own."""
+    return closing(LedgerConnection(address_of(database), f"reliability {TASK}"))
 
 
 def do_run(

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,12 @@ def words(process, *, batches=1, **values):
     )
 
 
+def in_two_databases(**options):
+    """The same, counted in the ledger's database and in another one."""
+    one = words(lambda batch: dict.fromkeys(("words", "there"), batch), **options)
+    return replace(one, states=[*one.states, replace(one.states[0], name="there", database="EAST")])
+
+
 def as_they_are(batch):
     return {"words": batch}
 
@@ -45,6 +52,17 @@ def test_a_run_leaves_rows_and_a_replay_changes_nothing(kit):
     rows = sorted((row["word"], row["n"]) for row in kit.rows("words"))
     assert rows == [("cat", 4), ("dog", 2)]
     kit.assert_replay_changes_nothing()
+
+
+def test_each_database_that_states_name_is_one_of_the_tests_own(kit, monkeypatch):
+    """C6: between the commits of the two, the answer of one is lost."""
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", "service=of_the_users")
+    with kit.anew(Fault(FaultKind.LOST, "save_checkpoint", 2)) as own:
+        own.run(in_two_databases())
+        assert own.faults.has_fired
+        tables = own.tables()
+    assert tables["words"] == tables["there"] == {"word=cat, n=2": 1, "word=dog, n=1": 1}
+    assert os.environ["RELIABILITY_DSN_EAST"] == "service=of_the_users"
 
 
 @pytest.mark.slow
