@@ -26,6 +26,7 @@ SHARED = {
     "tests/end_to_end/": "Airflow",
     "tests/integration/test_page.py": "a long history",
     "tests/browser/": "a long history",
+    "tests/integration/test_hostile_requests.py": "a long history",
 }
 
 

@@ -8,8 +8,8 @@ from psycopg2.sql import SQL
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.rollback import roll_back
-from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
+from tests.support.fix_shop import shop_with
 
 AXE = Axe()
 ONLY = {"resultTypes": ["violations"], "preload": False}
@@ -39,14 +39,12 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
         at("rich", "/calendar"), "/reliability/"]  # fmt: skip
 
 
-@pytest.fixture
-def shop(connection):
-    """Two of three txids have committed."""
-    shop = shop_named(connection, "shop")
-    shop.deliver(*(made(n) for n in range(1, 4)))
-    for txid in (1, 2):
-        shop.transact(txid)
-    return shop
+def new_shop(connection):
+    return shop_named(connection, "shop")
+
+
+# Two of three txids have committed; the test has them for itself.
+origin, shop = shop_with(2, 3, make=new_shop)
 
 
 # --- how it looks --------------------------------------------------------------------------------
@@ -239,10 +237,13 @@ def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
 
 
 def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
-    """The released txids are no longer held, so the page offers it nowhere else."""
+    """The released txids are no longer held, so the page offers it nowhere else.
+
+    Another run of theirs, which was cleared at once, is not cleared again.
+    """
     roll_back(shop.connection, "shop", 1, "30 % off")
     page = tab.open(at("shop"))
-    answers = [503, 200]
+    answers = [200, 503, 200]
     page.route(
         "**/clear", lambda route: route.fulfill(status=answers.pop(0), body='{"detail": "busy"}')
     )

@@ -56,7 +56,14 @@ from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import BY, Shop, made, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
-from tests.support.fix_postgres import execute, own_session, rows, wait_until_it_waits
+from tests.support.fix_postgres import (
+    database_of,
+    execute,
+    new_database,
+    own_session,
+    rows,
+    wait_until_it_waits,
+)
 
 MONEY = "numeric(14,2)"
 PRICES = {"n": Count(), "known": Count("price"), "total": Sum("price", MONEY)}
@@ -110,20 +117,41 @@ def batch(seed):
     ]
 
 
+@pytest.fixture(scope="module")
+def old_ledger(template):
+    """A database in which a topology committed three batches, and what was seen after the first."""
+    with new_database(template) as dsn:
+        with closing(LedgerConnection(dsn)) as connection:
+            shop = old_shop(connection)
+            shop.commit(batch(1))
+            first = shown(shop)
+            for state in shop.topology.states:  # as another tool would have left them
+                columns = ", ".join((*state.key, *state.values))
+                do(
+                    connection,
+                    f"CREATE TABLE before_{state.name} AS SELECT {columns} FROM {state.target[1]}",
+                )
+            shop.commit(batch(2), batch(3))
+        yield database_of(dsn), first
+
+
+def old_shop(connection):
+    return Shop(connection, kinds=lambda _: kinds("old_"), name="old")
+
+
 @pytest.fixture
-def old(connection):
-    """A topology that committed three batches, and what a reader saw after the first of them."""
-    shop = Shop(connection, kinds=lambda _: kinds("old_"), name="old")
-    shop.commit(batch(1))
-    first = shown(shop)
-    for state in shop.topology.states:  # as another tool would have left them
-        columns = ", ".join((*state.key, *state.values))
-        do(
-            connection,
-            f"CREATE TABLE before_{state.name} AS SELECT {columns} FROM {state.target[1]}",
-        )
-    shop.commit(batch(2), batch(3))
-    return shop, first
+def origin(request, template):
+    has_old = "old" in request.fixturenames
+    return request.getfixturevalue("old_ledger")[0] if has_old else template
+
+
+@pytest.fixture
+def old(connection, old_ledger):
+    """Go on there; and what a reader saw after the first batch."""
+    shop = old_shop(connection)
+    shop.source.sizes += [len(batch(n)) for n in (1, 2, 3)]
+    shop.makes.update({n: batch(n) for n in (1, 2, 3)})
+    return shop, old_ledger[1]
 
 
 def adopting(connection, old, *, in_place, **options):

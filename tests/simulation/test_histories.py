@@ -1,6 +1,6 @@
 """Random histories of the real engine on real ledgers: G1 to G4 and G8 hold in every one.
 
-These are 60 histories, always the same ones, and 24 with corrections. For a longer run with others,
+These are 30 histories, always the same ones, and 12 with corrections. For a longer run with others,
 by two processes::
 
     RELIABILITY_HISTORIES=50000 python -m pytest tests/simulation
@@ -22,7 +22,7 @@ from dev.demo.guard import die_with_parent
 from tests.simulation.histories import happen_many
 
 PROCESSES = 2
-A_FEW = {"operations": 60, "corrections": 24}
+A_FEW = {"operations": 30, "corrections": 12}
 
 WANTED = int(os.environ.get("RELIABILITY_HISTORIES", "0"))
 

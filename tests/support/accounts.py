@@ -36,15 +36,26 @@ def folds(frames: Mapping[Name, Sequence[DataFrame]]) -> dict[Name, Fold]:
 
     A row without accounting, as an outer join makes, counts as one.
     """
+    return folds_and_counts(frames)[0]
+
+
+def folds_and_counts(
+    frames: Mapping[Name, Sequence[DataFrame]],
+) -> tuple[dict[Name, Fold], dict[Name, int]]:
+    """Return the same, and how many rows they have, by one job."""
     parts = [
         frame.select(F.lit(number).alias("number"), "_x", "_n")
         for number, of_name in enumerate(frames.values())
         for frame in of_name
     ]
     fold = F.expr("bit_xor(coalesce(_x, 0)) AS x"), F.expr("sum(coalesce(_n, 1)) AS n")
-    folded = union_of(parts).groupBy("number").agg(*fold).collect()
-    found = {row.number: Fold(row.x, row.n) for row in folded}
-    return {name: found.get(number, Fold()) for number, name in enumerate(frames)}
+    folded = union_of(parts).groupBy("number").agg(*fold, F.expr("count(*) AS rows")).collect()
+    found = {row.number: row for row in folded}
+    names = {name: found.get(number) for number, name in enumerate(frames)}
+    return (
+        {name: Fold(row.x, row.n) if row else Fold() for name, row in names.items()},
+        {name: row.rows if row else 0 for name, row in names.items()},
+    )
 
 
 def counts(frames: Mapping[Name, DataFrame]) -> dict[Name, int]:
