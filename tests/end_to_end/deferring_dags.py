@@ -25,7 +25,7 @@ class DeferOnce(WaitingOperator):
         self.log.info("task %s resumes", self.number)
 
 
-for count in (8, 300):
+for count in (3, 300):
     with DAG(
         dag_id=f"defer_{count}", default_args={"retries": 1, "retry_delay": timedelta(seconds=1)}
     ) as dag:

@@ -43,16 +43,6 @@ def placed(dates: Dates) -> Dag:
     return dag
 
 
-def early(dates: Dates) -> Dag:
-    """A backfill from before the start date."""
-    dag = dates.dag("words_early")
-    dag.deliver("2026-01-05", "man")
-    dag.deliver("2026-01-10", "dog")
-    dag.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
-    dag.unpause()
-    return dag
-
-
 def truncated(dates: Dates) -> Dag:
     dag = dates.dag("words_twice")
     dag.deliver("2026-01-01", "man")
@@ -151,17 +141,6 @@ def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, da
     assert (lacking["interval"], lacking["state"]) == ("2026-03-29/2026-04-05", "failed")
     assert lacking["run_id"] == overlapping
     assert dag.counted() == {"ape": 1, "man": 1}
-
-
-@story(early)
-def test_a_backfill_before_the_start_date_while_the_schedule_runs(dag):
-    assert dag.states(4) == ["success"] * 4
-    kinds = [run["run_type"] for run in dag.runs().values()]
-    assert kinds == ["backfill", "backfill", "scheduled", "scheduled"]
-    # txids in the order of emission, whichever that was; days without files have none
-    assert sorted(day for _, day in dag.txids()) == ["2026-01-05", "2026-01-10"]
-    assert dag.commits() == ["1:0", "2:0"]
-    assert dag.counted() == {"dog": 1, "man": 1}
 
 
 @story(scheduled, "dry_run", "2026-01-01/a man dog")

@@ -47,7 +47,7 @@ def mismatches(dag):
 
 def test_no_task_resumes_while_the_scheduler_stands_still(dates, airflow):
     """Without a wait for the scheduler, each of these tasks is ended by its own first stretch."""
-    dag, run_id = deferring(dates, "defer_8")
+    dag, run_id = deferring(dates, "defer_3")
     wait_until(
         lambda: "deferred" in dag.tasks(run_id).values(), "a deferred task", PATIENCE, every=0.1
     )

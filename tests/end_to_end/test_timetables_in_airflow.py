@@ -67,6 +67,8 @@ def triggered(dates: Dates) -> Dag:
 @story(local)
 def test_a_backfill_over_a_change_of_the_clocks_reads_the_local_days(dates, dag):
     assert dag.states(3) == ["success"] * 3
+    assert [r["run_type"] for r in dag.runs().values()] == ["backfill", "backfill", "scheduled"]
+    assert dag.commits() == ["1:0", "2:0", "3:0"]
     assert dag.counted() == {f"of {day}": 1 for day in DAYS}
     assert sorted(dag.ledger_rows(INTERVALS, "transaction", "interval_start")) == WITH_HOURS
     said = dates.reliability("txids", dag.dag_id, "--interval", "2026-03-29")

@@ -26,7 +26,6 @@ DAYS = {
     ),
     (1, 2): ("held", "placed", "chosen", "twice", "told", "backlog"),
     (1, 3): ("paged", "doubled"),
-    (10, 11): ("early",),
 }
 #: What some of them are made with.
 MADE_WITH: dict[str, dict[str, Any]] = {

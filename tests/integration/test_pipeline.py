@@ -123,20 +123,6 @@ def test_a_driver_of_a_fenced_attempt_does_nothing(twenty_rows, pipeline, connec
     assert rows(connection, "SELECT count(*) FROM reliability.ack") == [(0,)]
 
 
-def lose_a_row(batch):
-    return {"per_customer": batch.where("price <> 7"), "per_day": batch}
-
-
-@in_both_engines
-def test_a_row_that_the_process_function_lost(twenty_rows, pipeline):
-    shop_pipeline = pipeline(shop(twenty_rows, lose_a_row))
-    shop_pipeline.emit(month(1997, 1))
-    with pytest.raises(
-        RowsUnaccounted, match=r"per_customer.*1 of 20 emitted rows did not reach it"
-    ):
-        shop_pipeline.process(1)
-
-
 def lose_and_double(batch):
     doubled = batch.union(batch.where("price = 7"))
     return {

@@ -14,7 +14,6 @@ from decimal import Decimal
 import pytest
 
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.correct.rollback import release, roll_back
 from spark_apps.cdnow_revenue import purchases, topology
 from tests.replay.reader import Reader
 from tests.support.fix_pipeline import month, pipeline_of
@@ -87,9 +86,3 @@ def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, connection, 
     )
     [(there, by), (back, by_again)] = rows(connection, asked)
     assert (there, back, by > 0, by + by_again) == (1, 1, True, 0)
-
-    roll_back(connection, "cdnow_revenue", 1, "a wrong delivery")
-    release(connection, "cdnow_revenue")
-    assert tables(connection) != before
-    replay(shop, 2)
-    assert tables(connection) == before

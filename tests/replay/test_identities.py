@@ -61,6 +61,7 @@ def corrected(seed):
     return made(seed + 100)
 
 
+@FEW_KEYS
 def test_a_replay_of_the_same_is_an_identity_and_says_so(shop):
     before = shop.tables()
     differences = shop.replay(2)
@@ -93,6 +94,7 @@ def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(
         assert dict(back[state].moved) == {name: -by for name, by in one.moved.items()}
 
 
+@FEW_KEYS
 def test_a_correction_gives_what_correct_code_had_given(shop):
     shop.correct(3, corrected(3))
     assert right_tables(shop, "right") == shop.tables()
@@ -118,6 +120,7 @@ def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
     assert shop.tables() == before
 
 
+@FEW_KEYS
 def test_a_rollback_gives_the_tables_of_that_txid(connection):
     shop = Shop(connection)
     tables = [shop_tables_after(shop, n) for n in range(1, 5)]
