@@ -53,7 +53,7 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@$(PY) -m pytest -m slow tests
 	@RELIABILITY_HISTORIES=5000 $(PY) -m pytest tests/simulation
 	@RELIABILITY_PIPELINES=50 $(PY) -m pytest tests/integration/test_random_pipelines.py
-	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
+	@RELIABILITY_TEST_PLAIN=1 RELIABILITY_EXAMPLES=2 RELIABILITY_VALUES=25 RELIABILITY_REQUESTS=10 $(SUITE)
 	@$(PY) -m tests.faults
 	@$(PY) -m tests.mutants
 	@$(PY) -m tests.mutants --generated

@@ -138,7 +138,7 @@ def test_it_keeps_the_contract(tmp_path, spark):
     assert {"a change and a refreeze", "a loss and a refreeze"} <= {*tried}
 
 
-def test_eight_batches_through_all_that_happens(tmp_path, pipeline, connection):
+def test_six_batches_through_all_that_happens(tmp_path, pipeline, connection):
     outlive_clean_up(Orders(tmp_path / "orders"), pipeline, connection)
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 #: the second is in one of the ledgers only
 NAMES = ("rich", "many")
 #: of each address
-EXAMPLES = int(os.environ.get("RELIABILITY_REQUESTS", "10"))
+EXAMPLES = int(os.environ.get("RELIABILITY_REQUESTS", "6"))
 PEOPLE = {
     "nobody": Rights(is_logged_in=False, may_read=False, may_act=False),
     "a stranger": Rights(may_read=False, may_act=False),

@@ -29,7 +29,7 @@ from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 from tests.support.texts import TEXTS
 
-EXAMPLES = int(os.environ.get("RELIABILITY_VALUES", "25"))
+EXAMPLES = int(os.environ.get("RELIABILITY_VALUES", "12"))
 SNIPPETS = [
     *("'; DROP TABLE public.counted; --", "$$", "$1", "%s", "%(topology)s", "%%", "{}", "{0!r}"),
     *("\\.\n", "\\x00", "\\\\N", "{NULL}", '{"a"}', "(,)", "E'\\''", "1\t2", "\x01", "\x7f\x1b[2J"),

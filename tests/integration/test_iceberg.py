@@ -175,7 +175,7 @@ def test_it_keeps_the_contract(orders, spark):
 
 
 @pytest.mark.slow
-def test_eight_batches_through_all_that_happens(orders, pipeline, connection):
+def test_six_batches_through_all_that_happens(orders, pipeline, connection):
     outlive_clean_up(orders, pipeline, connection)
 
 

@@ -35,7 +35,7 @@ from reliability.testing.allocated import Txids
 from reliability.transaction.correct.exclude import find_item
 from reliability.transaction.emit.source_items import tell_source
 from tests.support.fix_postgres import rows
-from tests.support.lake import TOTALS, Values, live_through_eight_batches, topology
+from tests.support.lake import TOTALS, Values, live_through_six_batches, topology
 
 NAMES = iter(f"topic{number}" for number in count())
 START = 1_767_225_600_000  # 2026-01-01
@@ -167,10 +167,10 @@ def test_other_limits_emit_nothing_twice(kafka):
         assert record(replace(spout, max_rows_per_partition=limit), txids) == counts
 
 
-def test_eight_batches_through_all_that_happens(with_retention, pipeline, connection):
+def test_six_batches_through_all_that_happens(with_retention, pipeline, connection):
     kafka = with_retention
     kafka.spout = KafkaSpout(kafka.name, **ORDERS, max_rows_per_partition=1)
-    lived = live_through_eight_batches(kafka, pipeline, connection)
+    lived = live_through_six_batches(kafka, pipeline, connection)
     kafka.low[0] = 1
     lived.is_lost(lived.runs[0], 1, r"retention removed some of kafka:.*/0#0-1")
     lived.goes_on()

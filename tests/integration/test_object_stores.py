@@ -35,7 +35,7 @@ from tests.integration.test_iceberg import orders_in
 from tests.integration.test_parquet_types import REFUSED, types
 from tests.support.batches import batches_of, fold_of_rows, meta_of
 from tests.support.fix_postgres import rows
-from tests.support.lake import Values, live_through_eight_batches, table_of, topology
+from tests.support.lake import Values, live_through_six_batches, table_of, topology
 from tests.support.object_store import SECRET, ObjectStore, object_store
 
 
@@ -139,8 +139,8 @@ class Orders:
 
 
 @pytest.mark.slow
-def test_eight_batches_through_all_that_happens(store, pipeline, connection):
-    lived = live_through_eight_batches(Orders(store), pipeline, connection)
+def test_six_batches_through_all_that_happens(store, pipeline, connection):
+    lived = live_through_six_batches(Orders(store), pipeline, connection)
     store.delete("orders/002.parquet")
     lived.is_lost(lived.runs[1], 3, r"002\.parquet was emitted and is now unreadable")
     lived.goes_on()

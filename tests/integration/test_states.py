@@ -5,6 +5,7 @@ Every test lives in one transaction that is rolled back; Spark is not needed, se
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -147,8 +148,9 @@ def found(one):
 
 
 def examples(number):
+    """Draw so many, or a multiple."""
     return settings(
-        max_examples=number,
+        max_examples=number * int(os.environ.get("RELIABILITY_EXAMPLES", "1")),
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
@@ -158,7 +160,7 @@ def examples(number):
 
 
 @pytest.mark.parametrize("name", STATES)
-@examples(25)
+@examples(12)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=3),
     replays=st.lists(st.tuples(st.integers(0, 2), BATCHES), min_size=1, max_size=2),
@@ -182,7 +184,7 @@ def test_txids_give_the_aggregate_of_all_rows_and_a_replay_that_with_its_new_one
         assert found(one) == expected(one.state, committed)
 
 
-@examples(25)
+@examples(12)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=3),
     replays=st.lists(BATCHES, min_size=1, max_size=2),

@@ -128,7 +128,7 @@ KNOWN = {
 def test_in_any_history_all_that_fits_is_exact_and_all_else_refused(shared_connection, type_, way):
     """H2, H3: by commits, replays and compactions of one key, against Python's own numbers."""
 
-    @examples(25)
+    @examples(12)
     @given(operations=operations(type_))
     def holds(operations):
         with rolled_back(shared_connection) as tx:

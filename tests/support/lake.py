@@ -1,4 +1,4 @@
-"""What the tests of DeltaSpout and IcebergSpout share: rows, and a story of eight batches."""
+"""What the tests of DeltaSpout and IcebergSpout share: rows, and a story of six batches."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_all(spark: Any, spout: LogSpout, txids: Txids) -> Counter[Any]:
     return total
 
 
-# --- eight batches -------------------------------------------------------------------------------
+# --- six batches ----------------------------------------------------------------------------------
 
 
 def totals(batch):
@@ -112,7 +112,7 @@ def expected(batches: Sequence[Sequence[Values]]) -> list[tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Lived:
-    """Eight batches, seven of which have committed in three runs."""
+    """Six batches, five of which have committed in three runs."""
 
     source: Writable
     connection: Any
@@ -128,21 +128,21 @@ class Lived:
         run.max_tries += 1
         with pytest.raises(SourceChanged, match=what):
             run.transact(txid)
-        self.check(self.batches[:7])
+        self.check(self.batches[:5])
         run.runner.refreeze(txid, "it is gone")
         run.replay(txid)
 
     def goes_on(self) -> None:
         """Emit and commit the last batch."""
-        self.source.append(*self.batches[7])
+        self.source.append(*self.batches[5])
         last = self.runs[-1].again("last")
-        assert last.emit(None) == [8]
-        last.transact(8)
+        assert last.emit(None) == [6]
+        last.transact(6)
 
 
-def live_through_eight_batches(source: Writable, pipeline: Any, connection: Any) -> Lived:
+def live_through_six_batches(source: Writable, pipeline: Any, connection: Any) -> Lived:
     """Let a driver die, the source be compacted, replays and a rollback come, and compare."""
-    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(8)]
+    batches = [[(n % 4, f"day {n % 3}", n), (n % 4, f"day {n % 3}", n)] for n in range(6)]
     source.append(*batches[0])
     first = pipeline(topology(source.spout))
     assert first.emit(None) == [1]
@@ -158,30 +158,28 @@ def live_through_eight_batches(source: Writable, pipeline: Any, connection: Any)
     attempts = "SELECT attempt_id, status FROM reliability.attempt WHERE txid = 2 ORDER BY 1"
     assert rows(connection, attempts) == [(0, "FENCED"), (1, "COMMITTED")]
     source.moves()
-    for each in batches[3:7]:
+    for each in batches[3:5]:
         source.append(*each)
     source.moves()
     third = second.again("third")
-    assert third.emit(None) == [4, 5, 6, 7]
-    for txid in range(4, 8):
+    assert third.emit(None) == [4, 5]
+    for txid in (4, 5):
         third.transact(txid)
     lived = Lived(source, connection, batches, (first, second, third))
-    lived.check(batches[:7])
+    lived.check(batches[:5])
     # replays read what the source itself has replaced, and a rollback knows what it gave
     first.replay(1)
-    third.replay(4)
-    roll_back(connection, "orders", 5, "too early")
-    lived.check(batches[:5])
+    roll_back(connection, "orders", 4, "too early")
+    lived.check(batches[:4])
     release(connection, "orders")
-    for txid in (6, 7):
-        third.replay(txid)
-    lived.check(batches[:7])
+    third.replay(5)
+    lived.check(batches[:5])
     return lived
 
 
 def outlive_clean_up(lake: Lake, pipeline: Any, connection: Any) -> None:
     """Then let clean-up remove a file that the table has replaced, and go on."""
-    lived = live_through_eight_batches(lake, pipeline, connection)
+    lived = live_through_six_batches(lake, pipeline, connection)
     for file in lake.files(2):
         file.unlink()
     lived.is_lost(lived.runs[1], 3, r"of version \d+ is gone")
