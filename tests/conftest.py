@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from functools import cache
+from pathlib import Path
+from zlib import crc32
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 pytest_plugins = [
     "tests.support.fix_postgres",
@@ -28,6 +34,20 @@ SHARED = {
     "tests/browser/": "a long history",
     "tests/integration/test_hostile_requests.py": "a long history",
 }
+#: Those that need Spark are of two processes, so that no third one starts it, too.
+SPARKS = 2
+NEEDS_SPARK = re.compile(r"\bdef \w+\([^)]*\b(spark|pipeline|kit)\b")
+
+
+@cache
+def shared_by(file: str) -> str:
+    """Say what a file shares with others, if it does: those come first, as they take longest."""
+    for begin, name in SHARED.items():
+        if file.startswith(begin):
+            return name
+    if NEEDS_SPARK.search((ROOT / file).read_text()):
+        return f"Spark {crc32(file.encode()) % SPARKS}"
+    return ""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     folders = [where / name.partition("::")[0] for name in config.stash[ASKED_FOR]]
     if len(folders) == len({*folders}):  # otherwise a name is not enough to tell
         items.sort(key=lambda item: [not item.path.is_relative_to(folder) for folder in folders])
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: not shared_by(item.location[0]))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,7 +86,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            shared = (name for begin, name in SHARED.items() if nodeid.startswith(begin))
-            return next(shared, super()._split_scope(nodeid))
+            file = super()._split_scope(nodeid)
+            return shared_by(file) or file
 
     return ByFile(config, log)
