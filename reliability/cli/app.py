@@ -23,7 +23,12 @@ from typer.core import TyperCommand
 from reliability.cli.options import WATCH, WATCH_SECONDS
 from reliability.cli.terminal import hanging, keeping_stdout, say
 from reliability.core.definitions import Topology
-from reliability.core.errors import NotPossible, ReliabilityError, TopologyNotFound
+from reliability.core.errors import (
+    NotPossible,
+    ReliabilityError,
+    TopologyNotFound,
+    TopologyUnknown,
+)
 from reliability.core.texts import printable
 from reliability.deployment.settings import home
 from reliability.deployment.topologies import load_topology
@@ -35,6 +40,7 @@ from reliability.transaction.topology.databases import open_ledger
 FAILED = 1
 FOUND = 3  # the command succeeded and found what it looks for
 
+T = TypeVar("T")
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 app = typer.Typer(
@@ -173,6 +179,18 @@ def names(connection: LedgerConnection, topology: str) -> list[str]:
     if topology:
         check_known(connection, topology)
     return [topology] if topology else topologies(connection)
+
+
+def of_each(connection: LedgerConnection, topology: str, read: Callable[[str], T]) -> list[T]:
+    """Read something of the given topology, or of all; one of all may be dropped meanwhile."""
+    found: list[T] = []
+    for name in names(connection, topology):
+        try:
+            found.append(read(name))
+        except TopologyUnknown:
+            if topology:
+                raise
+    return found
 
 
 # --- the pipeline's code -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, names, topology_from_code, verb
+from reliability.cli.app import FOUND, ledger, of_each, topology_from_code, verb
 from reliability.cli.live import follow
 from reliability.cli.output import format_value
 from reliability.cli.parts import SPACE, Line, Part, Table, answer
@@ -70,10 +70,11 @@ def lag(
 
 def _read(topology: str, last: int) -> list[Lag]:
     with ledger() as connection:
-        return [
-            lag_of(connection, name, read_source(connection, name, last or None))
-            for name in names(connection, topology)
-        ]
+
+        def read(name: str) -> Lag:
+            return lag_of(connection, name, read_source(connection, name, last or None))
+
+        return of_each(connection, topology, read)
 
 
 def read_source(

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FAILED, ledger, names, verb, warn
+from reliability.cli.app import FAILED, ledger, of_each, verb, warn
 from reliability.cli.live import follow
 from reliability.cli.output import format_value
 from reliability.cli.parts import SPACE, Line, Part, Table, answer, entries, right
@@ -78,9 +78,9 @@ def topologies(topology: options.OneOrAll = "", as_json: options.AsJson = False)
     """Show the topologies: their code, window, states and databases."""
     failures: list[str] = []
     with ledger() as connection:
-        found_topologies = [
-            _describe(connection, name, failures) for name in names(connection, topology)
-        ]
+        found_topologies = of_each(
+            connection, topology, lambda name: _describe(connection, name, failures)
+        )
     page = chain.from_iterable(map(_describe_for_people, found_topologies))
     answer(found_topologies, page, as_json=as_json)
     for failure in failures:

@@ -21,6 +21,7 @@ from reliability.core.errors import (
     LedgerUnavailable,
     ReliabilityError,
     TextNotStorable,
+    TopologyUnknown,
 )
 from reliability.core.names import session_name
 from reliability.core.texts import with_storable_prose
@@ -149,10 +150,14 @@ class DatabaseTransaction:
         return cast("Row | None", self.cursor.fetchone())
 
     def one(self, statement: str | Composable, **parameters: Any) -> Row:
-        """Run a statement that must find a row; if there is none, the ledger is corrupt."""
+        """Run a statement that must find a row.
+
+        :raises TopologyUnknown: there is none, as its topology was dropped
+        :raises LedgerCorruption: there is none
+        """
         row = self.first(statement, **parameters)
         if row is None:
-            raise LedgerCorruption(f"{statement} found no row for {parameters}")
+            raise _lacking(self, statement, parameters)
         return row
 
     def text_of(self, statement: Composable) -> str:
@@ -184,6 +189,15 @@ class DatabaseTransaction:
             return self._cursor.mogrify(text, with_storable_prose(parameters, encoding))
         except ValueError as error:  # psycopg2 raises this for NUL
             raise TextNotStorable(str(error)) from error
+
+
+def _lacking(
+    ledger: Ledger, statement: str | Composable, parameters: Mapping[str, Any]
+) -> ReliabilityError:
+    topology = parameters.get("topology")
+    if topology and ledger.first("mirrored_topology", topology=topology) is None:
+        return TopologyUnknown(f"the ledger has no topology called {topology}")
+    return LedgerCorruption(f"{statement} found no row for {parameters}")
 
 
 class _Escaped(Composable):
@@ -292,9 +306,11 @@ class LedgerConnection:
             return tx.first(statement, **parameters)
 
     def one(self, statement: str | Composable, **parameters: Any) -> Row:
-        """Do the same; if there is no row, the ledger is corrupt."""
-        with self.in_one_round_trip() as tx:
-            return tx.one(statement, **parameters)
+        """Do the same; raise as a transaction does if there is no row."""
+        row = self.first(statement, **parameters)
+        if row is None:
+            raise _lacking(self, statement, parameters)
+        return row
 
     @contextmanager
     def _session(self) -> Iterator[Cursor]:

@@ -615,20 +615,24 @@ def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
 # --- declare -------------------------------------------------------------------------------------
 
 
+def declare_in(databases):
+    declare_participants(databases, lambda tx, database: None)
+
+
 def test_to_declare_twice_changes_nothing(staged):
-    declare_participants(staged.participants)
+    declare_in(staged.participants)
     assert TopologyDatabases.of(staged.connection, staged.topology).others == (EAST,)
 
 
-def test_a_mistyped_database_is_forgotten_when_it_is_corrected(connection):
+def test_a_mistyped_database_is_not_recorded(connection):
     staged = make(connection)
     for others in ([EAST, "eats"], [EAST]):
         with suppress(LedgerRefusedLogin):
-            declare_participants(TopologyDatabases(connection, staged.topology, others))
-        assert TopologyDatabases.of(connection, staged.topology).others == tuple(others)
+            declare_in(TopologyDatabases(connection, staged.topology, others))
+        assert TopologyDatabases.of(connection, staged.topology).others == (EAST,)
     staged.process(1, both(1))
     with pytest.raises(StateDefinitionChanged, match=r"\['east'\].*\[\]"):
-        declare_participants(TopologyDatabases(connection, staged.topology, []))
+        declare_in(TopologyDatabases(connection, staged.topology, []))
 
 
 def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypatch):
@@ -640,7 +644,7 @@ def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypa
 def test_a_database_has_one_name(staged, connection, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
     with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
-        declare_participants(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
+        declare_in(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
@@ -648,7 +652,7 @@ def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(stag
     with new_session(template) as other:
         execute(other, declared, name=staged.topology)
         with pytest.raises(ParticipantTaken, match="of another ledger"):
-            declare_participants(TopologyDatabases(other, staged.topology, [EAST]))
+            declare_in(TopologyDatabases(other, staged.topology, [EAST]))
 
 
 def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
@@ -660,7 +664,7 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
         there = TopologyDatabases(connection, staged.topology, [EAST])
-        for ask in (lambda: declare_participants(there), lambda: drain(connection, there.topology)):
+        for ask in (lambda: declare_in(there), lambda: drain(connection, there.topology)):
             with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
                 ask()
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}

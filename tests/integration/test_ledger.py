@@ -159,8 +159,9 @@ def test_a_transaction_that_does_nothing_sends_nothing(connection):
 
 
 def test_a_row_that_has_to_be_there_and_is_not_is_corruption(connection):
-    with pytest.raises(LedgerCorruption, match="lock_topology"), connection.transaction() as tx:
-        tx.one("lock_topology", topology="nobody")
+    none = SQL("SELECT 1 WHERE %(nobody)s")
+    with pytest.raises(LedgerCorruption, match="found no row for"), connection.transaction() as tx:
+        tx.one(none, nobody=False)
 
 
 def test_every_query_is_used_and_prepares(connection):

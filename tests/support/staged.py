@@ -72,7 +72,7 @@ class Staged:
         with self.connection.transaction() as tx:
             groups_commits = not self.others or self.kind is not OpaqueState
             tx.run(TOPOLOGY, topology=self.topology, groups_commits=groups_commits)
-        declare_participants(self.participants)
+        declare_participants(self.participants, lambda tx, database: None)
         for database, tables in self.tables().items():
             with self.participants.connection_of(database).transaction() as tx:
                 tx.run(tables.create())

@@ -15,7 +15,7 @@ from reliability.core.errors import AdoptNotPossible, RightMissing
 from reliability.core.names import name_of_table, parts_of
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import PATIENCE_SECONDS
+from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest
 from reliability.ledger.roles import act_as_owner
 from reliability.states.adoption import AdoptedTable
 from reliability.states.audit_sql import query_of, run_audit
@@ -80,7 +80,9 @@ def adopt(
     patient = connection.transaction(patience=PATIENCE_SECONDS)
     with rolled_back(connection) if dry_run else patient as tx:
         act_as_owner(tx, topology.name, "adopt")
-        _check_in_time(record_topology(tx, topology)["curr_txid"], topology)
+        locked = record_topology(tx, topology)
+        check_at_rest(locked, topology.name)  # audits of a decided commit have not seen the rows
+        _check_in_time(locked["curr_txid"], topology)
         adopted = _look_at(tx, own, name)
         statements, rows = _take_over(tx, adopted)
         tx.one(

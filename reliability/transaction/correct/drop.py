@@ -56,11 +56,12 @@ def what_would_go(
     with TopologyDatabases.of_known(connection, topology) as databases:
         with connection.transaction() as tx:
             position = tx.one("topology_position", topology=topology)
+            topology_id = _id_of(tx, topology)
             _check_idle(tx, topology)
             dags = dags_of(tx, topology)
         tables: list[DroppedTable] = []
         sources: list[tuple[str, str]] = []
-        for database in databases.all:
+        for database in (connection, *databases.taking_part(topology_id)):
             with database.transaction() as tx:
                 declared = declared_tables(tx, topology)
                 for one in declared:
@@ -114,10 +115,14 @@ def drop_topology(
     ):
         lock_topology(tx, topology)
         _check_idle(tx, topology)
-        for participant in databases:
+        for participant in databases.taking_part(_id_of(tx, topology)):
             with participant.transaction() as there:
                 _drop_in(there, topology, keep_tables=keep_tables)
         _drop_in(tx, topology, keep_tables=keep_tables)
+
+
+def _id_of(tx: DatabaseTransaction, topology: str) -> str:
+    return str(tx.one("mirrored_topology", topology=topology)["topology_id"])
 
 
 def _check_idle(tx: DatabaseTransaction, topology: str) -> None:

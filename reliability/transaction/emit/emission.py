@@ -263,7 +263,8 @@ class _Emission:
                 freeze(tx, self.name, txid, meta.items)
         left = tx.all("left_txids", topology=self.name) if self.takes_over else []
         txids = self._request(tx, sorted({*own, *new, *(row["txid"] for row in left)}))
-        tx.one("complete_emission", topology=self.name, **self.contact.run)
+        if tx.first("complete_emission", topology=self.name, **self.contact.run) is None:
+            raise LedgerBusy(f"{self.name} was dropped while this run emitted")
         return txids
 
     def _metas_to_allocate(

@@ -17,7 +17,6 @@ from reliability.core.definitions import Topology
 from reliability.core.erasure import ErasedKeys
 from reliability.core.errors import (
     AttemptFenced,
-    LedgerCorruption,
     ReliabilityError,
     SchemaMismatch,
     SourceChanged,
@@ -32,6 +31,7 @@ from reliability.core.statement_key import StatementKey
 from reliability.core.texts import as_json
 from reliability.deployment.address import address_of
 from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, Ledger, LedgerConnection, Row
+from reliability.ledger.locks import check_known
 from reliability.ledger.read_rows import batch_of
 
 if TYPE_CHECKING:
@@ -255,7 +255,8 @@ def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
     """Return the attempt's status and why it ended."""
     row = connection.first("attempt", **grant)
     if row is None:
-        raise LedgerCorruption(f"attempt {grant} is not in the ledger")
+        check_known(connection, grant.topology)
+        raise AttemptFenced(f"attempt {grant} is gone: its topology was dropped and made again")
     return row
 
 

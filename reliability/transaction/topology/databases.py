@@ -97,6 +97,16 @@ class TopologyDatabases:
         """Yield the sessions with the participants."""
         return map(self.connection_of, self.others)
 
+    def taking_part(self, topology_id: str) -> Iterator[LedgerConnection]:
+        """Yield the sessions with those participants that have this very topology.
+
+        Another ledger's topology may have the same name there, or none.
+        """
+        for connection in self:
+            known = connection.first("mirrored_topology", topology=self.topology)
+            if known is not None and known["topology_id"] == topology_id:
+                yield connection
+
     @property
     def all(self) -> list[LedgerConnection]:
         """Return the sessions with all databases, the coordinator's own first."""

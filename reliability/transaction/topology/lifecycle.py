@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
@@ -48,7 +49,7 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     """
     _record(connection, topology)
     with TopologyDatabases.of_code(connection, topology) as databases:
-        declare_participants(databases)
+        declare_participants(databases, partial(_leave, topology))
         if _has_changed_freely(databases, topology):
             _change_states(databases, topology)
         for database in databases.all:
@@ -217,6 +218,12 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
         tx.one("forget_state", **StateKey(topology.name, tables.name))
+
+
+def _leave(topology: Topology, tx: DatabaseTransaction, database: str) -> None:
+    """Take a topology out of a database in which none of its states is any more."""
+    _forget(tx, topology, database)
+    tx.run("forget_topology", topology=topology.name)
 
 
 def check_table_may_go(tx: DatabaseTransaction, tables: StateTables) -> None:

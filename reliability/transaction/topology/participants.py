@@ -14,30 +14,49 @@ from reliability.core.errors import (
 )
 from reliability.core.spout import verdict_of
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.ledger.locks import holding, lock_mirror, lock_topology
 from reliability.ledger.migrations import check_migrated
 from reliability.ledger.read_rows import parts_of_batch
 from reliability.transaction.topology.databases import TopologyDatabases
 
 
-def declare_participants(databases: TopologyDatabases) -> None:
+def declare_participants(
+    databases: TopologyDatabases, leave: Callable[[DatabaseTransaction, str], None]
+) -> None:
     """Record the topology in every participant; safe to repeat.
 
+    A mirror is made while the topology is held in the coordinator's ledger: whoever drops it knows
+    of each. Nothing is recorded of a database that is not free for it, where every verb would find
+    another ledger's topology.
+
+    :param leave: takes the topology out of a database, by its name, that no state is in any more
     :raises StateDefinitionChanged: the topology has emitted, with states in other databases
     :raises LedgerNotMigrated: a database has no ledger schema, or an older one
     :raises ParticipantTaken: the database is the coordinator's own, is known by another name, or
         takes part in a topology with the same name of another ledger
     :raises CheckpointMismatch: the database has lost its record of the topology
     """
-    with databases.coordinator.transaction() as tx:
-        _record(tx, databases)
-        row = tx.one("topology_to_mirror", topology=databases.topology)
+    coordinator, topology = databases.coordinator, databases.topology
+    row = coordinator.one("topology_to_mirror", topology=topology)
+    lacking: list[LedgerConnection] = []
     for connection in databases:
         check_migrated(connection)
-        _mirror(connection, databases.topology, row)
+        if not _is_mirrored(connection, topology, row):
+            lacking.append(connection)
+    with coordinator.transaction() as tx:
+        _record(tx, databases, leave)
+    for connection in lacking:
+        with holding(coordinator, topology) as (tx, _):
+            row = tx.one("topology_to_mirror", topology=topology)
+            connection.run("mirror_topology", row=row["row"], database=connection.database)
+        _is_mirrored(connection, topology, row)
 
 
-def _record(tx: DatabaseTransaction, databases: TopologyDatabases) -> None:
+def _record(
+    tx: DatabaseTransaction,
+    databases: TopologyDatabases,
+    leave: Callable[[DatabaseTransaction, str], None],
+) -> None:
     """Record the participants, for processes that commit without the pipeline's code."""
     topology, others = databases.topology, list(databases.others)
     known = [row["database"] for row in tx.all("participants", topology=topology)]
@@ -50,21 +69,26 @@ def _record(tx: DatabaseTransaction, databases: TopologyDatabases) -> None:
             remedy="restore the old databases; or, if nothing that it has committed is needed, run "
             f"`reliability drop {topology}`.",
         )
+    topology_id = tx.one("mirrored_topology", topology=topology)["topology_id"]
+    with TopologyDatabases(databases.coordinator, topology, {*known} - {*others}) as gone:
+        for connection in gone.taking_part(topology_id):
+            with connection.transaction() as there:
+                leave(there, connection.database)
     tx.run("drop_other_participants", topology=topology, databases=others)
     tx.run("add_participants", topology=topology, databases=others)
 
 
-def _mirror(connection: LedgerConnection, topology: str, row: Row) -> None:
-    """Record the topology in a participant, unless the participant is not free for it."""
-    with connection.transaction() as tx:
+def _is_mirrored(connection: LedgerConnection, topology: str, row: Row) -> bool:
+    """Say whether a database has the topology; raise unless it may have it."""
+    with connection.transaction() as tx:  # which names the database in what is raised
         known = tx.first("mirrored_topology", topology=topology)
         if known is None and row["commit_number"] > 0:
             raise CheckpointMismatch(
                 f"it has no record of {topology}, but the coordinator is at "
                 f"c={row['commit_number']}"
             )
-        tx.run("mirror_topology", row=row["row"], database=connection.database)
-        known = tx.one("mirrored_topology", topology=topology)
+        if known is None:
+            return False
         if known["topology_id"] != row["topology_id"]:
             raise ParticipantTaken(
                 f"it already takes part in a topology {topology} of another ledger"
@@ -73,6 +97,7 @@ def _mirror(connection: LedgerConnection, topology: str, row: Row) -> None:
             name = known["participant"]
             called = f"is called {name}" if name else "is its ledger"
             raise ParticipantTaken(f"this database of {topology} {called} already")
+    return True
 
 
 # --- attempts ------------------------------------------------------------------------------------

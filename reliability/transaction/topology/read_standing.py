@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from reliability.core.coordinator import Snapshot
 from reliability.core.definitions import Topology
-from reliability.core.errors import LedgerCorruption
+from reliability.core.errors import NoRequest, TopologyUnknown
 from reliability.core.request import Request
 from reliability.core.standing import Standing
 from reliability.core.state import replay_refusal
@@ -22,11 +22,11 @@ from reliability.states.headers import compacted_through
 def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
     """Read what decides about all txids of a topology.
 
-    :raises LedgerCorruption: the ledger has no such topology
+    :raises TopologyUnknown: the ledger has no such topology
     """
     standing = find_standing(tx, topology)
     if standing is None:
-        raise LedgerCorruption(f"the ledger has no topology {topology}")
+        raise TopologyUnknown(f"the ledger has no topology called {topology}")
     return standing
 
 
@@ -59,7 +59,7 @@ def read_txid(
     name = topology.name
     row = ledger.one("standing", topology=name, txid=txid, request_id=request_id)
     if row["request"] is None:
-        raise LedgerCorruption(f"the ledger has no request {request_id}")
+        raise NoRequest(f"request {request_id} is gone: {name} was dropped and made again")
     standing, refusal = standing_of(row), None
     if txid > standing.curr_txid:  # otherwise no older txid is uncommitted
         blocked = ledger.first("blocked_txid", topology=name, below=txid)

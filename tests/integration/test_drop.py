@@ -1,0 +1,144 @@
+"""A drop beside what others do: it takes what is this topology's, and nothing of another one's."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+
+import pytest
+
+from reliability import Count, State, Sum
+from reliability.core.errors import LedgerBusy, ParticipantTaken, ReliabilityError, TopologyUnknown
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import holding
+from reliability.transaction.commit.committer import drain
+from reliability.transaction.correct.adopt import adopt
+from reliability.transaction.correct.drop import drop_topology, what_would_go
+from reliability.transaction.topology import participants
+from reliability.transaction.topology.lifecycle import declare, fence_all
+from tests.replay.shop import Shop, made
+from tests.support.doomed import doomed
+from tests.support.fix_postgres import execute, new_session, rows
+
+
+def kinds(elsewhere):
+    return [
+        State("words", key={"word": "text"}, values={"n": Count()}, database=elsewhere),
+        State("sums", key={"k": "bigint"}, values={"total": Sum("price", "numeric(5,2)")}),
+    ]
+
+
+def shop_of(connection, elsewhere="east"):
+    return Shop(connection, elsewhere=elsewhere, kinds=kinds)
+
+
+@pytest.fixture
+def east(add_database):
+    return add_database("east")
+
+
+def mirrors(east):
+    return rows(east, "SELECT topology FROM reliability.topology")
+
+
+def test_a_topology_of_one_name_in_another_ledger_keeps_its_tables(connection, east, template):
+    """C6: the other one's declaration was refused, but had recorded the database as its own."""
+    shop = shop_of(connection)
+    shop.commit(made(1))
+    there = rows(east, "SELECT * FROM words ORDER BY 1")
+    with new_session(template) as second:
+        other = shop_of(second)
+        with pytest.raises(ParticipantTaken):
+            declare(second, other.topology)
+        execute(second, "INSERT INTO reliability.participant VALUES ('shop', 'east')")
+        assert {one.database for one in what_would_go(second, "shop").tables} <= {""}
+        drop_topology(second, "shop")
+    assert there == rows(east, "SELECT * FROM words ORDER BY 1") != []
+    shop.commit(made(2))
+
+
+def test_nothing_is_recorded_of_a_database_that_is_another_ledgers(connection, east, template):
+    """C6: an erasure or a sweep would have gone there by the topology's name."""
+    declare(connection, shop_of(connection).topology)
+    with new_session(template) as second:
+        with pytest.raises(ParticipantTaken):
+            declare(second, shop_of(second).topology)
+        assert rows(second, "SELECT * FROM reliability.participant") == []
+
+
+def test_a_database_that_no_state_is_in_any_more_is_left(connection, east):
+    """C10: before the first emission; the mirror there made the name useless."""
+    declare(connection, shop_of(connection).topology)
+    assert mirrors(east) == [("shop",)]
+    home = shop_of(connection, "")
+    declare(connection, home.topology)
+    assert mirrors(east) == rows(east, "SELECT FROM reliability.state") == []
+    assert rows(east, "SELECT to_regclass('public.words')") == [(None,)]
+    home.commit(made(1))
+    drop_topology(connection, "shop")
+    shop_of(connection).commit(made(1))
+
+
+def test_a_declaration_beside_a_drop_leaves_no_mirror(connection, east, monkeypatch):
+    """C6: it had read the topology before, and recorded it there when it was gone."""
+    record = participants._record
+
+    def dropped_behind_it(tx, databases, leave):
+        record(tx, databases, leave)
+        tx.commit()
+        drop_by_force(connection.dsn)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(participants, "_record", dropped_behind_it)
+        with pytest.raises(TopologyUnknown):
+            declare(connection, shop_of(connection).topology)
+    assert mirrors(east) == []
+    shop_of(connection).commit(made(1))
+
+
+def test_an_adoption_waits_for_a_decided_commit(connection, east):
+    """H7, C3: all databases had voted for a table without the adopted rows."""
+    execute(connection, "CREATE TABLE public.before AS SELECT 1::bigint k, 999::numeric(5,2) total")
+    shop = shop_of(connection)
+    shop.deliver([{**made(1)[0], "k": 1, "price": 5}])
+    shop.process(1)
+    with doomed(after="SET phase = 'COMMITTING'"):
+        drain(LedgerConnection(connection.dsn), "shop")
+    with pytest.raises(LedgerBusy, match="a change of its states is in progress"):
+        adopt(connection, shop.topology, "sums", "public.before")
+    drain(connection, "shop")
+    assert rows(connection, "SELECT k, total FROM sums") == [(1, 5)]
+
+
+# --- what others are told ------------------------------------------------------------------------
+
+
+def drop_by_force(dsn):
+    """Drop it whatever is live, unless somebody holds it."""
+    with suppress(LedgerBusy, TopologyUnknown), LedgerConnection(dsn, "person") as person:
+        with holding(person, "shop", 1) as (tx, _):
+            fence_all(tx, "shop")
+        drop_topology(person, "shop")
+
+
+def test_whoever_finds_nothing_is_told_that_the_topology_is_gone(connection, monkeypatch):
+    """R2: LEDGER_CORRUPTION sent people to examine a ledger that is sound."""
+    first, said = DatabaseTransaction.first, set()
+    for at in range(1, 30):
+        shop, looks = shop_of(connection, ""), itertools.count(1)
+        shop.deliver(made(1))
+
+        def first_beside_a_drop(tx, statement, _at=at, _looks=looks, **parameters):
+            if next(_looks) == _at:
+                drop_by_force(connection.dsn)
+            return first(tx, statement, **parameters)
+
+        with monkeypatch.context() as patch, suppress(ReliabilityError):
+            patch.setattr(DatabaseTransaction, "first", first_beside_a_drop)
+            try:
+                shop.process(1)
+            except ReliabilityError as error:
+                said.add(error.code)
+        drop_by_force(connection.dsn)
+    assert "TOPOLOGY_UNKNOWN" in said
+    assert said <= {"TOPOLOGY_UNKNOWN", "ATTEMPT_FENCED", "NO_REQUEST"}
