@@ -74,7 +74,8 @@ SELECT topology_id::text AS topology_id, participant FROM reliability.topology
 -- An attempt and its txid for the participants, without what only the coordinator uses: the
 -- request, and the batch that an opaque spout freezes. Here the txid has the batch of its last
 -- attempt.
-SELECT b.batch_meta, b.emitted_xor, b.emitted_count, t.verdict,
+SELECT p.topology_id::text AS topology_id,
+       b.batch_meta, b.emitted_xor, b.emitted_count, t.verdict,
        (to_jsonb(t) - '{committed_attempt,commit_number,committed_at}'::text[]
         || jsonb_build_object('batch_meta', b.batch_meta, 'emitted_xor', b.emitted_xor,
                               'emitted_count', b.emitted_count))::text AS transaction_row,
@@ -83,6 +84,7 @@ SELECT b.batch_meta, b.emitted_xor, b.emitted_count, t.verdict,
   FROM reliability.attempt a
   JOIN reliability.attempt_batch b USING (topology, txid, attempt_id)
   JOIN reliability.transaction t USING (topology, txid)
+  JOIN reliability.topology p USING (topology)
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING';
 

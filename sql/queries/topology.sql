@@ -34,7 +34,7 @@ SELECT topology
 
 -- locked_topology --
 -- The topology under its lock, and its checkpoint.
-SELECT p.curr_txid, p.next_txid, p.commit_number, p.participant,
+SELECT p.topology_id::text AS topology_id, p.curr_txid, p.next_txid, p.commit_number, p.participant,
        c.phase, c.commit_number AS checkpoint_number, c.plan, c.epoch
   FROM reliability.topology p
   JOIN reliability.checkpoint c ON c.topology = p.topology

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from reliability import Count, State, Sum
-from reliability.core.errors import LedgerBusy, ParticipantTaken, ReliabilityError, TopologyUnknown
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.errors import (
+    AttemptFenced,
+    LedgerBusy,
+    ParticipantTaken,
+    ReliabilityError,
+    TopologyUnknown,
+)
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.commit.committer import drain
@@ -94,6 +102,23 @@ def test_a_declaration_beside_a_drop_leaves_no_mirror(connection, east, monkeypa
             declare(connection, shop_of(connection).topology)
     assert mirrors(east) == []
     shop_of(connection).commit(made(1))
+
+
+def test_a_grant_of_the_topology_that_was_dropped_is_too_late_for_the_new_one(connection, east):
+    """A1: its message slept, and would have fenced what has been processed since."""
+    old = shop_of(connection)
+    old.deliver(made(1))
+    with connection.transaction() as tx:
+        fence_all(tx, "shop")
+    grant = old.begin(1)
+    row = connection.one("attempt_to_mirror", **grant)
+    drop_by_force(connection.dsn)
+    new = shop_of(connection)
+    new.deliver(made(1))
+    new.process(1)
+    with pytest.raises(AttemptFenced, match="was dropped"), east.transaction() as tx:
+        participants.take_grant(tx, replace(grant, attempt=TransactionAttempt(1, 5)), row)
+    assert len(drain(connection, "shop")) == 1
 
 
 def test_an_adoption_waits_for_a_decided_commit(connection, east):

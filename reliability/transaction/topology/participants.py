@@ -131,7 +131,8 @@ def mirror_grant(
 
 def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
     """Mirror an attempt after fencing lower ones; return False if it is mirrored already (C6)."""
-    lock_mirror(tx, grant.topology)
+    if lock_mirror(tx, grant.topology)["topology_id"] != row["topology_id"]:
+        raise AttemptFenced(f"{grant} is too late: its topology was dropped, and made again")
     known = tx.first("greatest_attempt", topology=grant.topology, txid=grant.attempt.txid)
     if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
         if known["nonce"] != grant.nonce or known["status"] in _ENDED:
