@@ -37,12 +37,7 @@ def declare_participants(
     :raises CheckpointMismatch: the database has lost its record of the topology
     """
     coordinator, topology = databases.coordinator, databases.topology
-    row = coordinator.one("topology_to_mirror", topology=topology)
-    lacking: list[LedgerConnection] = []
-    for connection in databases:
-        check_migrated(connection)
-        if not _is_mirrored(connection, topology, row):
-            lacking.append(connection)
+    lacking = _lacking(databases) if databases.others else []
     with coordinator.transaction() as tx:
         _record(tx, databases, leave)
     for connection in lacking:
@@ -50,6 +45,17 @@ def declare_participants(
             row = tx.one("topology_to_mirror", topology=topology)
             connection.run("mirror_topology", row=row["row"], database=connection.database)
         _is_mirrored(connection, topology, row)
+
+
+def _lacking(databases: TopologyDatabases) -> list[LedgerConnection]:
+    """Return the sessions with databases that do not have the topology yet, and are free for it."""
+    row = databases.coordinator.one("topology_to_mirror", topology=databases.topology)
+    found = []
+    for connection in databases:
+        check_migrated(connection)
+        if not _is_mirrored(connection, databases.topology, row):
+            found.append(connection)
+    return found
 
 
 def _record(
