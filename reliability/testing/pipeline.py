@@ -133,11 +133,10 @@ class Pipeline:
             self._databases.add(database)
 
     def _make_schemas(self, topology: Topology) -> None:
-        for state in topology.states:
-            self._lend(state.database)
-            with session(state.database) as connection:
-                schema = Identifier(state.target[0])
-                connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+        for database, schema in {(state.database, state.target[0]) for state in topology.states}:
+            self._lend(database)
+            with session(database) as connection:
+                connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
 
     def _try(self, own: _TestRun, number: int) -> list[int]:
         topology, run = own.topology, own.run

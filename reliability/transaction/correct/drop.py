@@ -56,7 +56,7 @@ def what_would_go(
     with TopologyDatabases.of_known(connection, topology) as databases:
         with connection.transaction() as tx:
             position = tx.one("topology_position", topology=topology)
-            topology_id = _id_of(tx, topology)
+            topology_id = tx.one("mirrored_topology", topology=topology)["topology_id"]
             _check_idle(tx, topology)
             dags = dags_of(tx, topology)
         tables: list[DroppedTable] = []
@@ -113,16 +113,12 @@ def drop_topology(
         TopologyDatabases.of_known(connection, topology) as databases,
         connection.transaction() as tx,
     ):
-        lock_topology(tx, topology)
+        locked = lock_topology(tx, topology)
         _check_idle(tx, topology)
-        for participant in databases.taking_part(_id_of(tx, topology)):
+        for participant in databases.taking_part(locked["topology_id"]):
             with participant.transaction() as there:
                 _drop_in(there, topology, keep_tables=keep_tables)
         _drop_in(tx, topology, keep_tables=keep_tables)
-
-
-def _id_of(tx: DatabaseTransaction, topology: str) -> str:
-    return str(tx.one("mirrored_topology", topology=topology)["topology_id"])
 
 
 def _check_idle(tx: DatabaseTransaction, topology: str) -> None:

@@ -68,16 +68,16 @@ def _record(
     known = [row["database"] for row in tx.all("participants", topology=topology)]
     if known == others:
         return
-    if lock_topology(tx, topology)["next_txid"] > 1:
+    locked = lock_topology(tx, topology)
+    if locked["next_txid"] > 1:
         raise StateDefinitionChanged(
             f"{topology} has emitted txids for states in the databases {known}, and now has them "
             f"in {others}",
             remedy="restore the old databases; or, if nothing that it has committed is needed, run "
             f"`reliability drop {topology}`.",
         )
-    topology_id = tx.one("mirrored_topology", topology=topology)["topology_id"]
     with TopologyDatabases(databases.coordinator, topology, {*known} - {*others}) as gone:
-        for connection in gone.taking_part(topology_id):
+        for connection in gone.taking_part(locked["topology_id"]):
             with connection.transaction() as there:
                 leave(there, connection.database)
     tx.run("drop_other_participants", topology=topology, databases=others)
