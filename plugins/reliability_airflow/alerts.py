@@ -5,19 +5,21 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
 
-from reliability.core.errors import InvalidDefinition, ReliabilityError
+from reliability.core.errors import InvalidDefinition, ReliabilityError, TopologyUnknown
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from reliability.core.alert import Alert
+    from reliability.ledger.connection import LedgerConnection
 
 logger = logging.getLogger(__name__)
 Channel = BaseNotifier | Callable[["Alert"], object]
@@ -49,14 +51,13 @@ class AlertOperator(WaitingOperator):
         :raises ReliabilityError: one topology could not be looked at; the others were
         """
         from reliability.transaction.inspect.alerts import channel_names, record_conditions, tell
-        from reliability.transaction.maintain.sweep import topologies
 
         names = channel_names([_name_of(channel) for channel in self.channels])
         tellers = (partial(_tell, channel, context) for channel in self.channels)
         channels = dict(zip(names, tellers, strict=True))
         with self.ledger("alerts", briefly=True) as connection:
             look = partial(record_conditions, connection, lag_over=self.lag_over)
-            failed = _of_each(topologies(connection), look)
+            failed = _of_each(connection, look)
             tell(connection, channels)
             if failed is not None:
                 raise failed
@@ -72,23 +73,26 @@ class VerifyOperator(WaitingOperator):
             others were
         """
         from reliability.transaction.inspect.verify import record_verified, verify
-        from reliability.transaction.maintain.sweep import topologies
 
         with self.ledger("verify", briefly=True) as connection:
 
             def verify_one(topology: str) -> None:
                 record_verified(connection, topology, verify(connection, topology))
 
-            if (failed := _of_each(topologies(connection), verify_one)) is not None:
+            if (failed := _of_each(connection, verify_one)) is not None:
                 raise failed
 
 
-def _of_each(topologies: Sequence[str], act: Callable[[str], None]) -> ReliabilityError | None:
+def _of_each(connection: LedgerConnection, act: Callable[[str], None]) -> ReliabilityError | None:
     """Act on every topology; return the last error."""
+    from reliability.ledger.locks import unless_dropped
+    from reliability.transaction.maintain.sweep import topologies
+
     failed = None
-    for topology in topologies:
+    for topology in topologies(connection):
         try:
-            act(topology)
+            with suppress(TopologyUnknown), unless_dropped(connection, topology):
+                act(topology)
         except ReliabilityError as error:
             logger.warning("%s: %s", topology, error)
             failed = error

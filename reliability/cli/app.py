@@ -33,7 +33,7 @@ from reliability.core.texts import printable
 from reliability.deployment.settings import home
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import check_known
+from reliability.ledger.locks import check_known, unless_dropped
 from reliability.transaction.maintain.sweep import topologies
 from reliability.transaction.topology.databases import open_ledger
 
@@ -166,12 +166,18 @@ def signals_as_errors() -> Iterator[None]:
 # --- the ledger ----------------------------------------------------------------------------------
 
 
-def ledger(topology: str = "") -> LedgerConnection:
+@contextmanager
+def ledger(topology: str = "") -> Iterator[LedgerConnection]:
     """Open the ledger, and check that its schema is this release's.
 
-    :param topology: a name to check too
+    :param topology: a name to check too; it may be dropped while the command runs
     """
-    return open_ledger("cli", topology)
+    with open_ledger("cli", topology) as connection:
+        if not topology:
+            yield connection
+            return
+        with unless_dropped(connection, topology):
+            yield connection
 
 
 def names(connection: LedgerConnection, topology: str) -> list[str]:
@@ -181,16 +187,17 @@ def names(connection: LedgerConnection, topology: str) -> list[str]:
     return [topology] if topology else topologies(connection)
 
 
-def of_each(connection: LedgerConnection, topology: str, read: Callable[[str], T]) -> list[T]:
-    """Read something of the given topology, or of all; one of all may be dropped meanwhile."""
-    found: list[T] = []
+def of_each(connection: LedgerConnection, topology: str, act: Callable[[str], T]) -> list[T]:
+    """Act on the given topology, or on all; one of all may be dropped meanwhile."""
+    done: list[T] = []
     for name in names(connection, topology):
         try:
-            found.append(read(name))
+            with unless_dropped(connection, name):
+                done.append(act(name))
         except TopologyUnknown:
             if topology:
                 raise
-    return found
+    return done
 
 
 # --- the pipeline's code -------------------------------------------------------------------------

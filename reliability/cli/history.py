@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, names, verb, warn
+from reliability.cli.app import FOUND, ledger, of_each, verb, warn
 from reliability.cli.bars import states_followed
 from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
@@ -24,6 +25,7 @@ from reliability.transaction.inspect.explain import MAX_ROWS, Explanation
 from reliability.transaction.inspect.explain import explain as explain_row
 from reliability.transaction.inspect.verify import Verified, record_repaired, record_verified
 from reliability.transaction.inspect.verify import verify as verify_tables
+from reliability.transaction.maintain.compaction import Compacted
 from reliability.transaction.maintain.compaction import compact as compact_states
 
 _KEY = re.compile(r'"((?:[^"]|"")+)"(?:=(.*))?', re.DOTALL)
@@ -50,7 +52,7 @@ def explain(
 
     With --interval or --file, only what the txids of that interval or file contributed.
     """
-    with ledger() as connection:
+    with ledger(topology) as connection:
         wanted = contents.select(connection, topology).intervals if contents else None
         explanation = explain_row(connection, topology, state, read_key(key or []), txids=wanted)
     empty = _nothing_contributed(explanation)
@@ -139,12 +141,14 @@ def verify(
     if yes or reason or diff:
         raise typer.BadParameter("--yes, --reason and --diff need --repair")
     with ledger() as connection:
-        results: list[tuple[str, Verified]] = []
+
+        def verify_one(name: str) -> list[tuple[str, Verified]]:
+            verified = verify_tables(connection, name, progress)
+            _record(connection, name, verified)
+            return [(name, state) for state in verified]
+
         with states_followed("verify") as progress:
-            for name in names(connection, topology):
-                verified = verify_tables(connection, name, progress)
-                _record(connection, name, verified)
-                results += [(name, state) for state in verified]
+            results = [*chain.from_iterable(of_each(connection, topology, verify_one))]
     is_wrong = any(state.is_exact is False for _, state in results)  # None: cannot be determined
     answer(
         _by_topology(results), _verified(results), as_json=as_json, code=FOUND if is_wrong else 0
@@ -244,13 +248,13 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
     No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
     with ledger() as connection:
-        every = names(connection, topology)
+
+        def compact_one(name: str) -> list[tuple[str, Compacted]]:
+            compacted = compact_states(connection, name, progress=progress)
+            return [(name, state) for state in compacted]
+
         with states_followed("compact") as progress:
-            results = [
-                (name, state)
-                for name in every
-                for state in compact_states(connection, name, progress=progress)
-            ]
+            results = [*chain.from_iterable(of_each(connection, topology, compact_one))]
     counts = right(("compacted through", "txids now", "rows before", "after"))
     page = Table(
         ("topology", "state", *counts, "held up by"),

@@ -9,6 +9,7 @@ from reliability.core.errors import (
     CheckpointMismatch,
     LedgerBusy,
     NotTheCoordinator,
+    ReliabilityError,
     TopologyUnknown,
 )
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
@@ -96,3 +97,14 @@ def check_known(ledger: Ledger, topology: str) -> None:
     """
     if not check_coordinator(ledger, topology):
         raise TopologyUnknown(f"the ledger has no topology called {topology}")
+
+
+@contextmanager
+def unless_dropped(connection: LedgerConnection, topology: str) -> Iterator[None]:
+    """Raise TopologyUnknown for any error about a topology that was dropped meanwhile."""
+    try:
+        yield
+    except ReliabilityError as error:
+        if not check_coordinator(connection, topology):
+            raise TopologyUnknown(f"{topology} was dropped") from error
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,9 +23,11 @@ from reliability.ledger.locks import holding
 from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.adopt import adopt
 from reliability.transaction.correct.drop import drop_topology, what_would_go
+from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.topology import participants
 from reliability.transaction.topology.lifecycle import declare, fence_all
 from tests.replay.shop import Shop, made
+from tests.support.command_line import say
 from tests.support.doomed import doomed
 from tests.support.fix_postgres import execute, new_session, rows
 
@@ -135,6 +138,19 @@ def test_an_adoption_waits_for_a_decided_commit(connection, east):
     assert rows(connection, "SELECT k, total FROM sums") == [(1, 5)]
 
 
+def test_tables_stay_only_where_no_change_of_them_is_decided(connection, east):
+    """C6: one database was rolled back, and the other's table stayed as it was, for good."""
+    shop = shop_of(connection)
+    shop.commit(made(1))
+    with doomed(after="SET phase = 'COMMITTING'"):
+        roll_back(LedgerConnection(connection.dsn), "shop", 0, "why")
+    with pytest.raises(LedgerBusy, match="a change of its states is in progress"):
+        drop_topology(connection, "shop", keep_tables=True)
+    drain(connection, "shop")
+    drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, "SELECT FROM sums") == rows(east, "SELECT FROM words") == []
+
+
 # --- what others are told ------------------------------------------------------------------------
 
 
@@ -167,3 +183,26 @@ def test_whoever_finds_nothing_is_told_that_the_topology_is_gone(connection, mon
         drop_by_force(connection.dsn)
     assert "TOPOLOGY_UNKNOWN" in said
     assert said <= {"TOPOLOGY_UNKNOWN", "ATTEMPT_FENCED", "NO_REQUEST"}
+
+
+@pytest.mark.parametrize("verb", ["verify shop", "verify"])
+def test_a_verb_beside_a_drop_says_so_and_goes_on_with_the_others(connection, monkeypatch, verb):
+    """R2: it said that a relation does not exist, and looked at no other topology."""
+    session, said = LedgerConnection._session, set()
+    for at in itertools.count(1):
+        shop_of(connection, "").commit(made(1))
+        looks = itertools.count(1)
+
+        def session_beside_a_drop(ledger, _at=at, _looks=looks):
+            if ledger.application_name == "reliability cli" and next(_looks) == _at:
+                drop_by_force(connection.dsn)
+            return session(ledger)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LedgerConnection, "_session", session_beside_a_drop)
+            done = say(*verb.split(), code=None)
+        said |= {done.exit_code, *re.findall("[A-Z]+_[A-Z_]+", done.stderr)}
+        if next(looks) <= at:
+            break
+        drop_by_force(connection.dsn)
+    assert said == ({0, 1, "TOPOLOGY_UNKNOWN"} if "shop" in verb else {0})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from reliability.core.errors import DropNotPossible
 from reliability.core.names import COMMAND_LINE, source_of_table
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import check_at_rest, lock_topology
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
@@ -106,6 +106,7 @@ def drop_topology(
     :param keep_tables: let the tables stay, without the ledger's columns and history
     :raises DropNotPossible: an attempt is live, a view or a foreign key depends on what goes, or
         another topology has read a table that goes
+    :raises LedgerBusy: tables that should stay are being changed
     """
     # refuse before the first database has changed
     what_would_go(connection, topology, keep_tables=keep_tables)
@@ -114,6 +115,8 @@ def drop_topology(
         connection.transaction() as tx,
     ):
         locked = lock_topology(tx, topology)
+        if keep_tables:  # they would stay half changed
+            check_at_rest(locked, topology)
         _check_idle(tx, topology)
         for participant in databases.taking_part(locked["topology_id"]):
             with participant.transaction() as there:

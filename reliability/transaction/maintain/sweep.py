@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy, ReliabilityError, RightMissing, Transient
+from reliability.core.errors import LedgerBusy, RightMissing, TopologyUnknown, Transient
 from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import check_coordinator
+from reliability.ledger.locks import check_coordinator, unless_dropped
 from reliability.states import attempt_table
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.committer import PASSING_PATIENCE_SECONDS, drain
@@ -72,7 +72,7 @@ def sweep(
     with connection.transaction() as tx:
         check_coordinator(tx, topology)
         fence_after_restore(tx)
-    with _unless_dropped(connection, topology):
+    with suppress(TopologyUnknown), unless_dropped(connection, topology):  # nothing is left to do
         swept.expired = _expire(connection, topology)
         swept.given_up = _give_up_silent(connection, topology, leases)
         with suppress(LedgerBusy):  # another process is committing
@@ -84,19 +84,6 @@ def sweep(
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
-
-
-@contextmanager
-def _unless_dropped(connection: LedgerConnection, topology: str) -> Iterator[None]:
-    """End the sweep of a topology that is dropped meanwhile: nothing is left to do."""
-    try:
-        yield
-    except Transient:
-        raise
-    except ReliabilityError:
-        if connection.first("mirrored_topology", topology=topology) is not None:
-            raise
-        logger.info("%s was dropped", topology)
 
 
 def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:

@@ -151,7 +151,7 @@ def store_quarantined(
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
     """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
-    return batch_of(connection.one("batch_meta_of_attempt", **grant))
+    return batch_of(raise_if_fenced(connection.first("batch_meta_of_attempt", **grant), grant))
 
 
 def verify_source(
