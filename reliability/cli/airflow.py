@@ -79,7 +79,7 @@ def reconcile(
 
 
 def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
-    from reliability.transaction.correct.resume_runs import emitted_by_run
+    from reliability.transaction.correct.resume_runs import emitted_by_run, has_run_since
     from reliability.transaction.correct.rollback import EMIT
     from reliability.transaction.inspect.disagreement import Disagreement, compare
 
@@ -94,8 +94,8 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             listed = list(runs or ())  # first: a run that ends meanwhile is still at work
             rows = connection.all("runs_of_dag", dag_id=dag_id, request_lease=lease)
             known = {row["run_id"]: row for row in rows}
-            emissions = connection.all("emissions_of_dag", dag_id=dag_id)
-            has_emitted = {row["run_id"]: row["has_emitted"] for row in emissions}
+            rows = connection.all("emissions_of_dag", dag_id=dag_id)
+            emissions = {row["run_id"]: row for row in rows}
             if runs is None:
                 if known:
                     what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
@@ -105,7 +105,8 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
             emit = [row["task_id"] for row in recorded]
             emitted = partial(emitted_by_run, api, dag_id, emit or [EMIT])
-            found = compare(dag_id, listed, known, has_emitted, emitted)
+            has_run = partial(has_run_since, api, dag_id, emit or [EMIT])
+            found = compare(dag_id, listed, known, emissions, emitted, has_run)
             # In a DAG with other tasks, these may have failed.
             others = set(emit) - {EMIT}
             disagreeing += [o for o in found if not others or o.what is not Disagreement.SATISFIED]

@@ -31,11 +31,13 @@ class DagRun:
     """A run in Airflow.
 
     :param interval: None if it has none, or names its txids: they may be of any intervals (E9)
+    :param queued_at: when it was made, or cleared last
     """
 
     run_id: str
     state: str
     interval: Interval | None = None
+    queued_at: datetime | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -49,6 +51,7 @@ class TaskInstance:
     task_id: str
     map_index: int
     state: str | None
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,12 @@ class Airflow:
         """Return the task instances of a run; none if Airflow no longer has the run."""
         path = _path(dag_id, run_id) + "/taskInstances"
         return [
-            TaskInstance(task_id=row["task_id"], map_index=row["map_index"], state=row["state"])
+            TaskInstance(
+                task_id=row["task_id"],
+                map_index=row["map_index"],
+                state=row["state"],
+                started_at=_moment(row["start_date"]),
+            )
             for row in self._pages(path, "task_instances", "id")
         ]
 
@@ -194,15 +202,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _run_of(run: Mapping[str, Any]) -> DagRun:
-    start, end = run["data_interval_start"], run["data_interval_end"]
+    start, end = _moment(run["data_interval_start"]), _moment(run["data_interval_end"])
     interval = None
     if start and end and not (run.get("conf") or {}).get("replay"):
-        interval = Interval(_moment(start), _moment(end))
-    return DagRun(run_id=run["dag_run_id"], state=run["state"], interval=interval)
+        interval = Interval(start, end)
+    queued_at = _moment(run["queued_at"])
+    return DagRun(
+        run_id=run["dag_run_id"], state=run["state"], interval=interval, queued_at=queued_at
+    )
 
 
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
 def _path(dag_id: str, run_id: str | None = None) -> str:

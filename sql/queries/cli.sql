@@ -319,7 +319,8 @@ HAVING min(r.txid) > max(p.curr_txid) AND bool_and(t.committed_attempt IS NULL)
 
 -- runs_of_dag --
 -- The latest request of each run for each txid, a dry run's if there is no other. A held txid must be
--- released first. What is silent has shown no sign of life for a request's lease.
+-- released first. What is silent has shown no sign of life for a request's lease. A run was last heard
+-- of when a task of it made, renewed or ended a request.
 SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE is_done) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
@@ -330,9 +331,10 @@ SELECT r.run_id, count(*) AS txids,
        coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_done),
                 '{}')::text AS unsatisfied,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end,
-       max(t.interval_zone) AS interval_zone
+       max(t.interval_zone) AS interval_zone,
+       max(greatest(r.renewed_at, r.tasks_ended_at)) AS heard_at
   FROM (SELECT DISTINCT ON (o.topology, o.txid, o.run_id)
-               o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at
+               o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at, q.tasks_ended_at
           FROM reliability.request_outcome o
           JOIN reliability.request q USING (request_id) WHERE o.dag_id = %(dag_id)s
          ORDER BY o.topology, o.txid, o.run_id, o.is_dry_run, o.number DESC) AS r

@@ -11,6 +11,7 @@ import json
 import pytest
 
 from tests.end_to_end.dates import ENDS, Dag, Dates, story, wait_for
+from tests.support.fix_postgres import execute
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -49,6 +50,20 @@ def redeploy(dates, dag, retries):
     wait_for(lambda: dag.api.get(emit)["retries"] == retries, f"{retries} retries")
 
 
+#: As if the ledger were of before the clears.
+OLDER = """
+UPDATE reliability.request SET renewed_at = now() - interval '1 day', tasks_ended_at = NULL;
+UPDATE reliability.emission SET began_at = now() - interval '1 day', ended_at = began_at
+ WHERE status <> 'EMITTING'
+"""
+
+
+def disagreements(dag, dates):
+    """Say what reconcile finds of the DAG's runs."""
+    found = json.loads(dates.reliability("reconcile", "--json", code=None))["findings"]
+    return [one["what"] for one in found if one["dag_id"] == dag.dag_id]
+
+
 def trigger(dag):
     dag.trigger(**DAY, dag_run_id="first")
 
@@ -84,6 +99,9 @@ def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(dag, 
     dag.clear_tasks("first", PROCESS, COMMIT)  # and of one mapped transaction alone
     assert dag.states() == ["success"]
     assert dag.commits() == ["1:0", "1:1", "1:2"]
+    assert disagreements(dag, dates) == []
+    execute(dag.ledger, OLDER)
+    assert disagreements(dag, dates) == ["UNKNOWN"]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -945,6 +945,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     housekeeping: Mapping[str, object] | None = None
     health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
+    queued: Mapping[str, str] = MappingProxyType({})  # when a run was made, or cleared last
+    started: Mapping[str, str] = MappingProxyType({})  # when a task began
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
     others: Mapping[str, str] = MappingProxyType({})
@@ -981,16 +983,19 @@ class FakeAirflow(BaseHTTPRequestHandler):
         """The tasks of a run that has emitted, whose last one the ledger did not let in."""
         states: dict[str, str] = {f"{self.group}{task}": state for task, state in self.ends.items()}
         states.update(self.others)
-        tasks = [{"task_id": task, "map_index": -1, "state": s} for task, s in states.items()]
+        tasks: list[dict[str, Any]] = [
+            {"task_id": task, "map_index": -1, "state": s} for task, s in states.items()
+        ]
         for index in range(len(self.emitted.get(run_id, ()))):
             for task in ("transaction.process", "transaction.commit", "transaction.close"):
                 task_id = f"{self.group}{task}"
                 tasks.append({"task_id": task_id, "map_index": index, "state": "failed"})
-        return tasks
+        return [{"start_date": self.started.get(task["task_id"]), **task} for task in tasks]
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
         interval = {"data_interval_start": start, "data_interval_end": end}
-        return {"dag_run_id": run_id, "state": state, "conf": conf, **interval}
+        queued = {"queued_at": self.queued.get(run_id)}
+        return {"dag_run_id": run_id, "state": state, "conf": conf, **interval, **queued}
 
     def answer(self, document):
         status = 404 if document is None else 200
@@ -1061,6 +1066,20 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "rejected the token (401)" in said
         assert "hunter2" not in said
     assert "does not answer" in say("reconcile", "--airflow", airflow.url, code=1).stderr
+
+
+@pytest.mark.parametrize("begun", ["emit", "transaction.process", "settle", ""])
+def test_what_a_cleared_run_did_after_the_backup_is_not_agreed(shop, connection, begun):
+    """G9: its late file, or its replay, was lost, and it was green."""
+    cleared = connection.one("server_facts")["now"] + timedelta(seconds=5)
+    facts = {
+        "queued": {"run 1": cleared.isoformat()},
+        "started": {begun: (cleared + timedelta(seconds=1)).isoformat()},
+    }
+    finds = [("run 1", "UNKNOWN", "1,7")] if begun in ("emit", "transaction.process") else []
+    with fake_airflow(runs=[("run 1", "success")], emitted={"run 1": [1, 7]}, **facts):
+        found = read("reconcile", code=3 if finds else 0)["findings"]
+    assert [(f["run_id"], f["what"], f["txids"]) for f in found] == finds
 
 
 SILENT = "UPDATE reliability.request SET renewed_at = now() - interval '11 min'"

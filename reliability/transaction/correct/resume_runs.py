@@ -379,6 +379,21 @@ def emitted_by_run(
     return sorted(found)
 
 
+def has_run_since(api: Airflow, dag_id: str, emit_tasks: Sequence[str], run: DagRun) -> bool:
+    """Say whether a task that the ledger hears of has begun since the run was last cleared.
+
+    The last task of a topology alone does not count: it may be cleared so that a run turns green.
+    """
+    works = [task_id.removesuffix(EMIT) + TRANSACTION for task_id in emit_tasks]
+    return any(
+        task.started_at is not None
+        and run.queued_at is not None
+        and task.started_at > run.queued_at
+        and (task.task_id in emit_tasks or task.task_id.startswith(tuple(works)))
+        for task in api.tasks(dag_id, run.run_id)
+    )
+
+
 def resume_run(api: Airflow, run: RunToResume) -> None:
     if run.tasks:
         api.clear_tasks(run.dag_id, run.run_id, run.tasks)

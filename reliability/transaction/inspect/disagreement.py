@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from reliability.deployment.airflow_api import DagRun
 
 Emitted = Callable[[str], "list[int] | None"]
+HasRunSince = Callable[["DagRun"], bool]
 
 
 class Disagreement(str, Enum):
     """The kind of disagreement; its value describes it to a person."""
 
-    UNKNOWN = "success, but the ledger has no record of it"
+    UNKNOWN = "success, but the ledger has no record of it, or of its last clear"
     UNSATISFIED = "success, but not done in the ledger"
     HELD = "success, but rolled back since and held"
     SATISFIED = "failed, but done in the ledger"
@@ -64,21 +65,23 @@ def compare(
     dag_id: str,
     runs: Iterable[DagRun],
     known: Mapping[str, Row],
-    has_emitted: Mapping[str, bool],
+    emissions: Mapping[str, Row],
     emitted: Emitted,
+    has_run_since: HasRunSince,
 ) -> Iterator[DisagreeingRun]:
     """Compare the runs of a DAG with the ledger's, oldest first, the order in which to clear them.
 
     :param known: run_id -> its txids in the ledger
-    :param has_emitted: run_id -> whether it has emitted all that it should; a run of an empty
+    :param emissions: run_id -> whether it has emitted all that it should; a run of an empty
         interval has no txids
-    :param emitted: returns what a run's emit returned; called for runs without a record in the
-        ledger
+    :param emitted: returns what a run's emit returned; called for runs of which the ledger has no
+        record, or not of their last clear
+    :param has_run_since: says whether a task of a run has worked for it since its last clear
     """
     gone = dict(known)
     for run in runs:
-        row, has = gone.pop(run.run_id, None), has_emitted.get(run.run_id)
-        judged = _judge(run, row, emitted, has_emitted=has)
+        row, emission = gone.pop(run.run_id, None), emissions.get(run.run_id)
+        judged = _judge(run, row, emission, emitted, has_run_since)
         if judged is not None:
             what, txids = judged
             yield DisagreeingRun(
@@ -91,27 +94,39 @@ def compare(
 
 
 def _judge(
-    run: DagRun, row: Row | None, emitted: Emitted, *, has_emitted: bool | None
+    run: DagRun,
+    row: Row | None,
+    emission: Row | None,
+    emitted: Emitted,
+    has_run_since: HasRunSince,
 ) -> tuple[Disagreement, str] | None:
     """Return the disagreement and its txids.
 
-    :param has_emitted: None if the ledger knows of no emission
+    :param emission: None if the ledger knows of none
     """
     if not run.has_ended:
         if run.state != "running" or row is None or not row["silent"]:
             return None
         return Disagreement.SILENT, format_ranges(row["unsatisfied"])
+    has_emitted = emission is not None and emission["has_emitted"]
+    heard_at = [one["heard_at"] for one in (row, emission) if one is not None]
+    is_forgotten = row is None and not has_emitted
+    if heard_at and run.queued_at is not None and max(heard_at) < run.queued_at:
+        is_forgotten = is_forgotten or has_run_since(run)
+    if is_forgotten and run.state == "success":
+        txids = emitted(run.run_id)
+        if txids != []:
+            return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
     if row is None:
-        txids = [] if has_emitted or run.state != "success" else emitted(run.run_id)
-        if txids == []:
-            return None
-        return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
+        return None
     is_satisfied = row["satisfied"] == row["txids"]
     if run.state == "success" and not is_satisfied:
         what = Disagreement.HELD if row["held"] else Disagreement.UNSATISFIED
         return what, format_ranges(row["unsatisfied"])
     if run.state == "failed" and is_satisfied:
-        if has_emitted is False:  # it was cleared, and did not emit what it should
+        if (
+            emission is not None and not has_emitted
+        ):  # it was cleared, and did not emit what it should
             return None
         return Disagreement.SATISFIED, ""
     if run.state == "failed" and row["open"]:
