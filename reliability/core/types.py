@@ -39,6 +39,10 @@ _SHORT = {
 MAX_DIGITS = 38  # of a decimal in Spark
 _WITHOUT_ARRAYS = ("jsonb", "bytea")
 _WRITTEN_AS_JSON = ("struct<", "map<", "array<")
+# Of other keys of a map, such as dates, Spark writes into JSON how it stores them.
+_NOT_A_JSON_KEY = re.compile(
+    r"map<(?!(?:string|boolean|tinyint|smallint|int|bigint|decimal|float|double)\b)"
+)
 _TEXTS = ("text", "character varying")
 _EXACT = ("bigint", "numeric")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -47,6 +51,8 @@ _TYPE = re.compile(r"([a-z ]+?) ?(?:\(([0-9]+)(?:, ?([0-9]+))?\))?(\[\])?")
 _BARE_UUID = "(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
 UUID_FORM = rf"{_BARE_UUID}|\{{{_BARE_UUID}\}}"
 """A regular expression of the texts of a uuid, for Python, Java and RE2, without anchors."""
+MAX_CHARACTERS_OF_A_NUMBER = 16_383
+"""The longest text of a numeric, which has at most so many digits after its point."""
 VOID = "void"
 """The type of a column without any value."""
 # A float has 24 bits for digits, a double 53. A date is its midnight.
@@ -139,6 +145,8 @@ def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bo
     (True, True, True)
     >>> fits("string", "numeric"), fits("string", "numeric", is_carried=True)
     (False, True)
+    >>> fits("map<date,int>", "jsonb"), fits("array<map<interval day,int>>", "jsonb")
+    (False, False)
     """
     parsed = _parse(postgres_type)
     if parsed.is_array:
@@ -149,7 +157,9 @@ def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bo
     if is_carried and spark_type == "string" and parsed.base == "numeric":
         return True
     fitting = _FITTING.get(parsed.base, ())
-    return spark_type in fitting or is_written_as_json(spark_type, postgres_type)
+    if is_written_as_json(spark_type, postgres_type):
+        return not _NOT_A_JSON_KEY.search(spark_type)
+    return spark_type in fitting
 
 
 def digits_of(spark_type: str) -> tuple[int, int] | None:
@@ -166,7 +176,7 @@ def digits_of(spark_type: str) -> tuple[int, int] | None:
 def numeric_form(postgres_type: str) -> str:
     """Return a regular expression of the texts that a numeric holds without rounding them.
 
-    It is one for Python, Java and RE2, without anchors.
+    It is one for Python, Java and RE2, without anchors; RE2 cannot say how long a text may be.
 
     >>> is_one = lambda text, type_: bool(re.fullmatch(numeric_form(type_), text))
     >>> is_one("-12.50", "numeric(3,1)"), is_one("12.55", "numeric(3,1)"), is_one("1e3", "numeric")

@@ -399,6 +399,7 @@ CLOSE: list[tuple[str, str, list[str]]] = [
     ("bigint", "numeric(4,1)", ["-999", "1000", "-9223372036854775808"]),
     ("tinyint", "numeric(2,0)", ["99", "100", "-128"]),
     ("string", "numeric(4,2)", ["-99.9900", "100", "NaN", "Infinity", "x"]),
+    ("string", "numeric", ["1" * 16_383, "0." + "1" * 16_384]),
     ("string", "uuid", [UUID.replace("-", "").upper(), f"{{{UUID}}}", f"{{{UUID}", f"{UUID}}}"]),
     ("string", "jsonb", ['{"a": 1, "a": 2}', " [1, null]\n", "null", "7" * 2000, r'"\\u0000"']),
     ("string", "jsonb", ["", "1 2", '{"a": 1} x', "{}]", "1}", "1,2", '1,"b":2', "1]", "],["]),

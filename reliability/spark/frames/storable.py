@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from reliability.core.column import quoted
 from reliability.core.state import State
 from reliability.core.types import (
+    MAX_CHARACTERS_OF_A_NUMBER,
     UUID_FORM,
     base_type,
     digits_of,
@@ -71,7 +72,8 @@ def is_unstorable(value: Column, spark: str, postgres: str) -> Column | None:
         case "jsonb", _ if is_written_as_json(spark, base):
             return F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
         case "numeric", "string":
-            return ~value.rlike(rf"\A(?:{numeric_form(postgres)})\z")
+            has_form = value.rlike(rf"\A(?:{numeric_form(postgres)})\z")
+            return ~has_form | (F.length(value) > MAX_CHARACTERS_OF_A_NUMBER)
         case "numeric", _:
             return _is_too_large(value, spark, postgres)
         case _, "date":

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.types import UUID_FORM, base_type, numeric_form
+from reliability.core.types import (
+    MAX_CHARACTERS_OF_A_NUMBER,
+    UUID_FORM,
+    base_type,
+    numeric_form,
+)
 from reliability.deployment.lazy import np, pa, pc
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
 
@@ -119,7 +124,9 @@ def _check_finite(name: str, column: pa.Array, infinity: int) -> None:
 
 def _check_form(name: str, texts: pa.Array, form: str, type_: str) -> None:
     """Raise SchemaMismatch unless all texts have the form of their type."""
-    wrong = texts.filter(pc.invert(pc.match_substring_regex(texts, f"^(?:{form})$")))
+    has_form = pc.match_substring_regex(texts, f"^(?:{form})$")
+    is_short = pc.less_equal(pc.utf8_length(texts), MAX_CHARACTERS_OF_A_NUMBER)
+    wrong = texts.filter(pc.invert(pc.and_(has_form, is_short)))
     if len(wrong):
         raise SchemaMismatch(
             f"column {name}: {wrong[0].as_py()[:MAX_CHARACTERS_IN_ERROR]!r} is not a valid {type_}",
