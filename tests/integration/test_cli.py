@@ -1070,7 +1070,7 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
 
 @pytest.mark.parametrize("begun", ["emit", "transaction.process", "settle", ""])
 def test_what_a_cleared_run_did_after_the_backup_is_not_agreed(shop, connection, begun):
-    """G9: its late file, or its replay, was lost, and it was green."""
+    """R3, G9: its late file, or its replay, was lost, and it was green."""
     cleared = connection.one("server_facts")["now"] + timedelta(seconds=5)
     facts = {
         "queued": {"run 1": cleared.isoformat()},
