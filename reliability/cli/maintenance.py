@@ -18,7 +18,11 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, missing_migrations
 from reliability.ledger.migrations import migrate as migrate_database
 from reliability.ledger.queries import queries
-from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint, read_checkpoint
+from reliability.transaction.commit.saved_checkpoint import (
+    SavedCheckpoint,
+    change_at,
+    read_checkpoint,
+)
 from reliability.transaction.maintain.sweep import sweep as sweep_topology
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -140,20 +144,30 @@ def sweep(topology: options.OneOrAll = "") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The position of a target database, and the positions that the checkpoint allows."""
+    """The position of a target database, and the positions that the checkpoint allows.
+
+    :param is_same: its last change is the coordinator's too, if both are there
+    """
 
     topology: str
     database: str
     commit_number: int | None
     expected: tuple[int, ...]
+    is_same: bool
     error: str = ""
 
     @property
     def agrees(self) -> bool:
-        return self.commit_number in self.expected
+        return self.commit_number in self.expected and self.is_same
 
     def __str__(self) -> str:
         number = self.commit_number
+        if number in self.expected:
+            return (
+                f"{self.topology}: c={number} of database {self.database} is another change than "
+                "the ledger's: restore all of its databases to the same moment; until then the "
+                "topology does not commit"
+            )
         position = "has no record of it" if number is None else f"is at c={number}"
         return (
             f"{self.topology}: database {self.database} {position}, but must be at "
@@ -198,16 +212,21 @@ def restored() -> None:
 def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
     with connection.transaction() as tx:
         saved = read_checkpoint(tx, topology)
+        number = saved.state.commit_number
+        change = change_at(tx, topology, number) if saved.state.is_at_rest else None
     with TopologyDatabases.of(connection, topology) as participants:
-        return [_where_is(database, topology, saved) for database in participants]
+        return [_where_is(database, topology, saved, change) for database in participants]
 
 
-def _where_is(database: LedgerConnection, topology: str, saved: SavedCheckpoint) -> Compared:
-    number, expected, why = None, saved.state.participants_at, ""
+def _where_is(
+    database: LedgerConnection, topology: str, saved: SavedCheckpoint, change: str | None
+) -> Compared:
+    number, expected, is_same, why = None, saved.state.participants_at, True, ""
     try:
         with database.transaction() as tx:
             if tx.first("mirrored_topology", topology=topology) is not None:
                 number = read_checkpoint(tx, topology).state.commit_number
+                is_same = change in (None, change_at(tx, topology, number))
     except ReliabilityError as error:
         expected, why = (), str(error)
     return Compared(
@@ -215,5 +234,6 @@ def _where_is(database: LedgerConnection, topology: str, saved: SavedCheckpoint)
         database=database.database,
         commit_number=number,
         expected=expected,
+        is_same=is_same,
         error=why,
     )

@@ -718,7 +718,7 @@ class CheckpointStuck(
 class CheckpointMismatch(
     Terminal,
     remedy="one of the databases was restored from a backup or replaced: restore all of them to "
-    "the same commit number; nothing commits until they agree.",
+    "the same commit number of the same history; nothing commits until they agree.",
 ):
     """A target database and the ledger disagree about which commits were applied."""
 

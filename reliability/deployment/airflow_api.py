@@ -113,7 +113,7 @@ class Airflow:
                 task_id=row["task_id"],
                 map_index=row["map_index"],
                 state=row["state"],
-                started_at=_moment(row["start_date"]),
+                started_at=_moment(row.get("start_date")),
             )
             for row in self._pages(path, "task_instances", "id")
         ]
@@ -206,7 +206,7 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
     interval = None
     if start and end and not (run.get("conf") or {}).get("replay"):
         interval = Interval(start, end)
-    queued_at = _moment(run["queued_at"])
+    queued_at = _moment(run.get("queued_at"))
     return DagRun(
         run_id=run["dag_run_id"], state=run["state"], interval=interval, queued_at=queued_at
     )

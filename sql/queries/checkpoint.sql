@@ -31,6 +31,13 @@ SELECT pg_advisory_unlock(hashtextextended('reliability.checkpoint.' || %(topolo
 SELECT changed_at < clock_timestamp() - %(seconds)s * interval '1 second' AS is_silent
   FROM reliability.checkpoint WHERE topology = %(topology)s;
 
+-- change_at --
+-- What a commit number was: a database that was restored may have used it for another change. A nonce
+-- is never made twice.
+SELECT concat_ws(' ', l.kind, l.txid, l.attempt_id, a.nonce) AS change
+  FROM reliability.commit_log l LEFT JOIN reliability.attempt a USING (topology, txid, attempt_id)
+ WHERE l.topology = %(topology)s AND l.commit_number = %(commit_number)s;
+
 -- check_constraints --
 -- Check deferred constraints and constraint triggers now, as COMMIT would.
 SET CONSTRAINTS ALL IMMEDIATE;

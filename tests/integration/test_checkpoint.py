@@ -569,6 +569,19 @@ def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, conne
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
 
 
+def test_databases_of_different_histories_are_named_though_they_are_at_one_number(
+    staged, connection
+):
+    """C2: both were restored, and then one to a backup from before: it had another batch."""
+    staged.process(1, both(1))
+    drain(connection, staged.topology)
+    staged.process(2, both(2))
+    run(staged, "UPDATE reliability.attempt SET nonce = gen_random_uuid() WHERE txid = 1")
+    with pytest.raises(CheckpointMismatch, match="database east: its c=1 is another change"):
+        drain(connection, staged.topology, own_txid=2)
+    assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
+
+
 # --- C6: grants ----------------------------------------------------------------------------------
 
 

@@ -1483,6 +1483,10 @@ def test_several_databases_are_shown_compared_and_examined(
     assert "`reliability reconcile`" in said
     execute(warehouse, "UPDATE reliability.checkpoint SET commit_number = 2")
     assert "database warehouse is at c=2, but must be at c=3" in say("restored", code=3).stdout
+    execute(warehouse, "UPDATE reliability.checkpoint SET commit_number = 3")
+    say("restored")
+    execute(warehouse, "UPDATE reliability.attempt SET nonce = gen_random_uuid()")
+    assert "c=3 of database warehouse is another change" in say("restored", code=3).stdout
 
     found = examined()
     assert found["database warehouse"]["verdict"] == "ok"

@@ -45,6 +45,7 @@ from reliability.transaction.commit.apply import (
 from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
+    change_at,
     checkpoint_of,
     save_checkpoint,
 )
@@ -165,6 +166,9 @@ class Checkpoint:
                 differences = participant.handle(message, self.plan, self.patience)
                 if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
                     self._differences += differences
+                if message.action is CheckpointAction.INIT_STATE:
+                    c = message.commit_number
+                    participant.check_change(c, change_at(self.connection, self.topology, c))
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:

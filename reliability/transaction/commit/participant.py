@@ -26,6 +26,7 @@ from reliability.states.audit_sql import log_violations
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
+    change_at,
     checkpoint_of,
     save_checkpoint,
 )
@@ -62,6 +63,16 @@ class Participant:
                     self._judge(tx, message, patience)
                     tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
         return ()
+
+    def check_change(self, commit_number: int, change: str) -> None:
+        """Check that a commit number was the same change here as in the coordinator's ledger.
+
+        :raises CheckpointMismatch: one of them was restored to before the change, and went on
+        """
+        if change_at(self.connection, self.topology, commit_number) != change:
+            raise CheckpointMismatch(
+                f"its c={commit_number} is another change than the coordinator's"
+            ).in_database(self.name)
 
     def _apply(
         self, tx: DatabaseTransaction, message: Message, plan: Plan, patience: int

@@ -8,7 +8,7 @@ from reliability.core.checkpoint import CheckpointState, Phase
 from reliability.core.errors import CheckpointTakenOver
 from reliability.core.plan import Plan, dropped_by, planned_from_json
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,12 @@ class SavedCheckpoint:
 
 def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
     return checkpoint_of(tx.one("locked_topology", topology=topology))
+
+
+def change_at(ledger: Ledger, topology: str, commit_number: int) -> str:
+    """Return what a commit number was in a database: "" if nothing has changed its states yet."""
+    row = ledger.first("change_at", topology=topology, commit_number=commit_number)
+    return row["change"] if row else ""
 
 
 def checkpoint_of(row: Row) -> SavedCheckpoint:
