@@ -11,7 +11,7 @@ from psycopg2.sql import SQL
 
 from reliability import Append, Count, First, Latest, Max, State, Sum
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import SchemaMismatch
+from reliability.core.errors import SchemaMismatch, TextNotStorable
 from reliability.spark.stage.reduce import reduce_frame
 from reliability.spark.stage.stage_task import BinaryRows
 from reliability.states.digest import DIGEST, format_digest
@@ -99,6 +99,17 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(shared_connectio
                 4,
             )
         ]
+
+
+def test_what_is_not_utf8_in_a_struct_is_refused_as_it_is_elsewhere(shared_connection, spark):
+    """V8: as JSON, two such keys became one."""
+    frame = spark.sql(
+        "SELECT named_struct('a', CAST(b AS string)) AS s, 1L AS _x, 1L AS _n"
+        " FROM VALUES (X'FF'), (X'FE') AS v(b)"
+    )
+    state = State("s", key={"s": "jsonb"}, values={"n": Count()})
+    with pytest.raises(TextNotStorable), rolled_back(shared_connection) as tx:
+        stage(OneState(tx, state), frame, 1)
 
 
 def test_a_time_is_the_same_moment_in_every_session(shared_connection, spark):

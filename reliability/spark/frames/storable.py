@@ -70,7 +70,7 @@ def is_unstorable(value: Column, spark: str, postgres: str) -> Column | None:
             is_wrong = ~_is_json(value) | value.rlike(_ESCAPED_NUL) | _has_large_number(value)
             return value.isNotNull() & is_wrong
         case "jsonb", _ if is_written_as_json(spark, base):
-            return F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
+            return ~all_is_utf8(value, spark) | F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
         case "numeric", "string":
             has_form = value.rlike(rf"\A(?:{numeric_form(postgres)})\z")
             return ~has_form | (F.length(value) > MAX_CHARACTERS_OF_A_NUMBER)
@@ -81,6 +81,12 @@ def is_unstorable(value: Column, spark: str, postgres: str) -> Column | None:
         case _, "timestamp" | "timestamp_ntz":
             return value < F.lit(f"{_FIRST_DAY} 00:00:00").cast(spark)
     return None
+
+
+def all_is_utf8(value: Column, spark: str) -> Column:
+    """Say whether the texts in a struct, map or array are UTF-8; with bytes in it, nobody knows."""
+    has_bytes = "binary" in spark
+    return F.lit(True) if has_bytes else F.is_valid_utf8(value.cast("string"))
 
 
 def or_false(is_wrong: Column | None) -> Column:

@@ -17,6 +17,7 @@ from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting import with_accounting
 from reliability.spark.frames.accounting_columns import FOLD_N, FOLD_X, JSON_OPTIONS, ROWS
 from reliability.spark.frames.jvm import always
+from reliability.spark.frames.storable import all_is_utf8
 from reliability.spark.stage.sums import aggregates, types_of_sums, with_sums
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
@@ -115,10 +116,14 @@ def fold_n(frame: DataFrame) -> str:
 
 
 def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    """Write structs, maps and arrays as JSON, which would hide what is not UTF-8: no JSON then."""
     dtypes = dict(frame.dtypes)
     return frame.withColumns(
         {
-            name: F.to_json(quoted(name), JSON_OPTIONS)
+            name: F.when(
+                all_is_utf8(F.col(quoted(name)), dtypes[name]),
+                F.to_json(quoted(name), JSON_OPTIONS),
+            ).otherwise(F.col(quoted(name)).cast("string"))
             for name, type_ in types.items()
             if is_written_as_json(dtypes[name], type_)
         }
