@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from psycopg2.sql import SQL, Identifier
@@ -25,6 +26,7 @@ from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
+from reliability.core.state import State
 from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.run_here import check_interval, in_session
@@ -41,6 +43,7 @@ from reliability.transaction.run import run_transaction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Done = TypeVar("Done")
 TASK = "test"
 MOST_TRIES = 3
 MOST_BATCHES = 1_000
@@ -56,10 +59,11 @@ Tables = Mapping[str, Counter[str]]
 class _TestRun:
     """A run of a topology's DAG.
 
+    :param topology: its name; a clear runs the code of today
     :param clears: how often it was cleared
     """
 
-    topology: Topology
+    topology: str
     interval: Interval | None
     run: Run
     clears: int = 0
@@ -102,7 +106,9 @@ class Pipeline:
         check_interval(topology, interval)
         self._topologies[topology.name] = topology
         self._make_schemas(topology)
-        run = _TestRun(topology, interval, Run(dag_id=TASK, run_id=f"run {len(self._runs) + 1}"))
+        run = _TestRun(
+            topology.name, interval, Run(dag_id=TASK, run_id=f"run {len(self._runs) + 1}")
+        )
         self._runs.append(run)
         return self._do(run)
 
@@ -116,11 +122,17 @@ class Pipeline:
             self._do(run)
 
     def _do(self, run: _TestRun) -> list[int]:
+        txids = self._tried(partial(self._process, run))
+        self._tried(lambda _: self._settle(run, txids))
+        return txids
+
+    def _tried(self, task: Callable[[int], Done]) -> Done:
+        """Do what a task does; after a fault it is tried again, and those before it are not."""
         for number in range(MOST_TRIES):
             had_fired = self.faults.has_fired
             try:
                 with self.faults.armed():
-                    return self._try(run, number)
+                    return task(number)
             except (Death, ReliabilityError):
                 if self.faults.has_fired == had_fired:
                     raise
@@ -138,8 +150,8 @@ class Pipeline:
             with session(database) as connection:
                 connection.run(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
 
-    def _try(self, own: _TestRun, number: int) -> list[int]:
-        topology, run = own.topology, own.run
+    def _process(self, own: _TestRun, number: int) -> list[int]:
+        topology, run = self._topologies[own.topology], own.run
         this_try = TaskTry(
             max_tries=MOST_TRIES + own.clears,
             try_id=f"{own.clears} {number}",
@@ -149,24 +161,38 @@ class Pipeline:
         who = TaskContact(run=run, task=TASK, this_try=this_try)
         run_step = in_session(self.spark, topology)
         with session() as connection:
-            return do_run(connection, topology, own.interval, who, run_step)
+            return process_run(connection, topology, own.interval, who, run_step)
+
+    def _settle(self, own: _TestRun, txids: Sequence[int]) -> None:
+        with session() as connection:
+            settle(connection, own.topology, own.run, txids)
 
     def rows(self, state: str) -> list[dict[str, Any]]:
-        """Return the rows of a state's table, without hidden columns, in no order."""
-        [(topology, found)] = [
-            (topology, one)
-            for topology in self._topologies.values()
-            for one in topology.states
-            if one.name == state
-        ]
+        """Return the rows of a state's table, without hidden columns, in no order.
+
+        :param state: its name; `topology.state` if several topologies have a state of this name
+        :raises LookupError: no topology that has run has such a state
+        """
+        states = self._states()
+        if state not in states:
+            raise LookupError(f"there is no state {state!r}; there are {sorted(states)}")
+        topology, found = states[state]
         with session(found.database) as connection:
-            rows = connection.all(stored_state(topology.name, found).all_rows())
-        return [{n: v for n, v in row.items() if not is_hidden(n)} for row in rows]
+            rows = connection.all(stored_state(topology, found).all_rows())
+        return [{n: _plain(v) for n, v in row.items() if not is_hidden(n)} for row in rows]
+
+    def _states(self) -> dict[str, tuple[str, State]]:
+        """Return the states by the names that `rows` takes, each with its topology's name."""
+        pairs = [(t.name, state) for t in self._topologies.values() for state in t.states]
+        having = Counter(state.name for _, state in pairs)
+        return {
+            state.name if having[state.name] == 1 else f"{topology}.{state.name}": (topology, state)
+            for topology, state in pairs
+        }
 
     def tables(self) -> Tables:
         """Return the rows of all states, to be compared."""
-        states = [s.name for topology in self._topologies.values() for s in topology.states]
-        return {state: _comparable(self.rows(state)) for state in states}
+        return {state: _comparable(self.rows(state)) for state in self._states()}
 
     def replay(self) -> None:
         """Replay all that has committed.
@@ -194,14 +220,14 @@ def session(database: str = "") -> closing[LedgerConnection]:
     return closing(LedgerConnection(address_of(database), f"reliability {TASK}"))
 
 
-def do_run(
+def process_run(
     connection: LedgerConnection,
     topology: Topology,
     interval: Interval | None,
     who: TaskContact,
     run_step: RunStep,
 ) -> list[int]:
-    """Emit, process, commit and settle what a run of the topology's DAG does; return its txids.
+    """Emit, process and commit what a run of the topology's DAG does; return its txids.
 
     :raises ReliabilityError: what a task of the run fails with
     """
@@ -217,7 +243,6 @@ def do_run(
             connection, task, run_step, WAIT_SECONDS, TxidProgress(), "the test"
         )
         run_transaction(connection, task, executor)
-    settle(connection, topology.name, who.run, txids)
     return txids
 
 
@@ -240,9 +265,16 @@ def assert_equal(expected: Tables, found: Tables, when: str) -> None:
 
 def _comparable(rows: Sequence[Mapping[str, Any]]) -> Counter[str]:
     def text_of(row: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name}={_rounded(value)}" for name, value in row.items())
+        return ", ".join(
+            f"{name} is NULL" if value is None else f"{name}={_rounded(value)}"
+            for name, value in row.items()
+        )
 
     return Counter(map(text_of, rows))
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _rounded(value: Any) -> Any:

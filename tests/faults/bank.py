@@ -24,15 +24,16 @@ from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.launch import steps_here
-from reliability.testing.pipeline import do_run
+from reliability.testing.pipeline import process_run
 from reliability.transaction.correct.erase import erase
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.emission import emit
-from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.emit.requests import Run, TaskContact, settle
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.own_run import RunStep
 from reliability.transaction.process.attempt_messages import driver_session
 from reliability.transaction.topology.alter import alter
 from tests.support.python_driver import process_in_python
@@ -141,12 +142,17 @@ def contact_of(number: int, clears: int = 0) -> TaskContact:
 
 def work(connection: LedgerConnection, number: int) -> None:
     """Emit, process, commit and settle all, as the tasks of one run do."""
-    do_run(connection, bank(), None, contact_of(number), run_step)
+    do_run(connection, contact_of(number), run_step)
+
+
+def do_run(connection: LedgerConnection, who: TaskContact, run_step: RunStep) -> None:
+    txids = process_run(connection, bank(), None, who, run_step)
+    settle(connection, bank().name, who.run, txids)
 
 
 def work_again(connection: LedgerConnection, number: int) -> None:
     """Replay what has committed, and do the rest, as after a clear."""
-    do_run(connection, bank(), None, contact_of(number, clears=1), run_step)
+    do_run(connection, contact_of(number, clears=1), run_step)
 
 
 def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
@@ -159,8 +165,8 @@ def work_in_spark(connection: LedgerConnection, number: int) -> None:
     """Do the same with a spark-submit for each step, here or on a cluster, or in a warm engine."""
     master = os.environ.get(MASTER)
     conf = ON_CLUSTER if master else {}
-    run_step = steps_here(bank(), __name__, [str(ROOT)], master or "local[2]", conf)
-    do_run(connection, bank(), None, contact_of(number), run_step)
+    steps = steps_here(bank(), __name__, [str(ROOT)], master or "local[2]", conf)
+    do_run(connection, contact_of(number), steps)
 
 
 def work_in_a_dag(connection: LedgerConnection, number: int) -> None:

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from reliability import Count, MemorySpout, State, Sum, Topology
+from reliability import Count, MemorySpout, State, Sum, Topology, TransactionalState
 from reliability.core.errors import InvalidDefinition, ProcessFunctionFailed
 from reliability.testing import assert_exactly_once
 from reliability.testing.exactly_once import try_faults
-from reliability.testing.faults import Fault, FaultKind
+from reliability.testing.faults import Fault, FaultKind, Faults
 from reliability.testing.server import TEST_DSN
 
 WORDS = ["cat", "dog", "cat"]
@@ -63,6 +63,41 @@ def test_each_database_that_states_name_is_one_of_the_tests_own(kit, monkeypatch
         tables = own.tables()
     assert tables["words"] == tables["there"] == {"word=cat, n=2": 1, "word=dog, n=1": 1}
     assert os.environ["RELIABILITY_DSN_EAST"] == "service=of_the_users"
+
+
+def test_topologies_whose_states_have_one_name_are_told_apart(kit):
+    """Bytes are compared, too, and a clear runs the code of today."""
+    one = words(lambda batch: {"words": batch.selectExpr("encode(word, 'UTF-8') AS word")})
+    of_bytes = replace(one, states=[replace(one.states[0], key={"word": "bytea"})])
+    other = replace(words(as_they_are), name="others")
+    other = replace(other, states=[replace(other.states[0], table="others")])
+    kit.run(of_bytes)
+    kit.run(other)
+    kit.assert_replay_changes_nothing()
+    assert {(row["word"], row["n"]) for row in kit.rows("words.words")} == {
+        (b"cat", 2),
+        (b"dog", 1),
+    }
+    with pytest.raises(LookupError, match=r"there are \['others.words', 'words.words'\]"):
+        kit.rows("words")
+    corrected = words(lambda batch: {"words": batch.selectExpr("X'00' AS word")})
+    kit.run(replace(corrected, states=of_bytes.states))
+    kit.clear()
+    assert kit.tables()["words.words"] == {r"word=b'\x00', n=3": 1}
+
+
+def test_a_state_without_history_is_tried_as_far_as_it_can_be(kit, monkeypatch):
+    """R1: a fault in the last task is no clear of those before it."""
+    last = Fault(FaultKind.LOST, "record_tasks_ended", 1)
+    monkeypatch.setattr(Faults, "possible", lambda self: [last])
+    bare = TransactionalState("words", key={"word": "text"}, values={"n": Count()})
+    assert assert_exactly_once(kit, replace(words(as_they_are), states=[bare])) == [str(last)]
+
+
+def test_null_is_no_text(kit):
+    nulls = words(lambda batch: {"words": batch.selectExpr("nullif(word, 'dog') AS word")})
+    assert kit.run(nulls) == [1]
+    assert kit.tables()["words"] == {"word=cat, n=2": 1, "word is NULL, n=1": 1}
 
 
 @pytest.mark.slow
