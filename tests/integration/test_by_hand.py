@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from psycopg2.sql import SQL
 
 from reliability import Append, Count, Max, State, Sum, TransactionalState
 from reliability.core.errors import (
@@ -279,6 +280,21 @@ def test_a_replay_of_appended_rows_names_what_was_changed_by_hand(
     assert shop.tables() == before
     [again] = shop.replay(2)
     assert (again.is_nothing, again.by_hand) == (True, None)
+
+
+@pytest.mark.parametrize("as_view", [True, False])
+def test_a_restore_in_one_transaction_hides_no_change_by_hand(connection, as_view):
+    """H8: `pg_restore --single-transaction` gives all rows the number of one transaction."""
+    shop = appended(connection, as_view=as_view)
+    table = "reliability_contribution.shop__log" if as_view else "public.log"
+    with connection.transaction() as tx:
+        tx.run(SQL(f"UPDATE {table} SET word = 'zz' WHERE _txid = 2 AND word IN ('a', 'b')"))
+        tx.run(SQL(f"UPDATE {table} SET word = word"))
+        for one in ("migration SET number = number", "contribution SET rows = rows"):
+            tx.run(SQL(f"UPDATE reliability.{one}"))
+        tx.run(SQL("UPDATE reliability.ack SET rows = rows"))
+    [done] = shop.replay(2)
+    assert done.by_hand.different > 0
 
 
 @pytest.mark.parametrize("is_own_table", [True, False])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import Row
 
 REPLACED_ROWS = SQL("_txid = %(txid)s AND _attempt_id = %(replaced_attempt)s")
+IS_OF_NO_RESTORE = SQL("header.xmin NOT IN (SELECT m.xmin FROM reliability.migration AS m)")
 LATER_ROWS = SQL("_txid > %(txid)s")
 NO_ROWS = SQL("false")
 
@@ -140,15 +141,17 @@ class StoredRows(StoredState):
         """Return whether the replaced attempt's rows are as its commit has written them.
 
         A row has the number of the transaction that last wrote it, and the header that of the
-        commit. A trigger may have made other rows of what the commit wrote.
+        commit. A trigger may have made other rows of what the commit wrote. A restore in one
+        transaction has written everything, also what no commit writes.
         """
         statement = self.sql(
             "SELECT NOT EXISTS (SELECT FROM {target} WHERE {replaced} AND xmin IS DISTINCT FROM"
             " (SELECT header.xmin FROM reliability.contribution AS header"
-            " WHERE {header} AND header.txid = %(txid)s))"
+            " WHERE {header} AND header.txid = %(txid)s AND {is_of_no_restore}))"
             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger"
             " WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS is_as_written",
             replaced=REPLACED_ROWS,
+            is_of_no_restore=IS_OF_NO_RESTORE,
         )
         return bool(change.one(statement, table=self.target_name)["is_as_written"])
 

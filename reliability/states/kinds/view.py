@@ -10,7 +10,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.states import attempt_table
 from reliability.states.compose import names
-from reliability.states.kinds.append import REPLACED_ROWS, StoredRows
+from reliability.states.kinds.append import IS_OF_NO_RESTORE, REPLACED_ROWS, StoredRows
 from reliability.states.kinds.stored import REACHED, Change, Effect, Sealed
 from reliability.states.tables import BOOKKEEPING, TableColumn
 
@@ -63,10 +63,12 @@ class ViewedRows(StoredRows):
         """
         statement = self.sql(
             "SELECT NOT EXISTS (SELECT FROM {contribution} WHERE {replaced} AND xmin NOT IN"
-            " (SELECT ack.xmin FROM reliability.ack WHERE ack.topology = %(topology)s"
-            " AND ack.txid = %(txid)s AND ack.attempt_id = %(replaced_attempt)s"
-            " AND ack.sink = %(state)s)) AS is_as_written",
+            " (SELECT header.xmin FROM reliability.ack AS header"
+            " WHERE header.topology = %(topology)s AND header.txid = %(txid)s"
+            " AND header.attempt_id = %(replaced_attempt)s"
+            " AND header.sink = %(state)s AND {is_of_no_restore})) AS is_as_written",
             replaced=REPLACED_ROWS,
+            is_of_no_restore=IS_OF_NO_RESTORE,
         )
         return bool(change.one(statement)["is_as_written"])
 
