@@ -154,6 +154,7 @@ class Compared:
     commit_number: int | None
     expected: tuple[int, ...]
     is_same: bool
+    epoch: int
     error: str = ""
 
     @property
@@ -215,17 +216,22 @@ def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
         number = saved.state.commit_number
         change = change_at(tx, topology, number) if saved.state.is_at_rest else None
     with TopologyDatabases.of(connection, topology) as participants:
-        return [_where_is(database, topology, saved, change) for database in participants]
+        compared = [_where_is(database, topology, saved, change) for database in participants]
+    # else each driver is refused until it has caught up with the epochs of the lost ones
+    epoch = max((one.epoch for one in compared), default=0)
+    connection.run("enter_epoch", topology=topology, epoch=epoch)
+    return compared
 
 
 def _where_is(
     database: LedgerConnection, topology: str, saved: SavedCheckpoint, change: str | None
 ) -> Compared:
-    number, expected, is_same, why = None, saved.state.participants_at, True, ""
+    number, epoch, expected, is_same, why = None, 0, saved.state.participants_at, True, ""
     try:
         with database.transaction() as tx:
             if tx.first("mirrored_topology", topology=topology) is not None:
-                number = read_checkpoint(tx, topology).state.commit_number
+                there = read_checkpoint(tx, topology)
+                number, epoch = there.state.commit_number, there.epoch
                 is_same = change in (None, change_at(tx, topology, number))
     except ReliabilityError as error:
         expected, why = (), str(error)
@@ -235,5 +241,6 @@ def _where_is(
         commit_number=number,
         expected=expected,
         is_same=is_same,
+        epoch=epoch,
         error=why,
     )

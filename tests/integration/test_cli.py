@@ -1483,8 +1483,9 @@ def test_several_databases_are_shown_compared_and_examined(
     assert "`reliability reconcile`" in said
     execute(warehouse, "UPDATE reliability.checkpoint SET commit_number = 2")
     assert "database warehouse is at c=2, but must be at c=3" in say("restored", code=3).stdout
-    execute(warehouse, "UPDATE reliability.checkpoint SET commit_number = 3")
+    execute(warehouse, "UPDATE reliability.checkpoint SET commit_number = 3, epoch = 77")
     say("restored")
+    assert rows(shop.connection, "SELECT epoch FROM reliability.checkpoint") == [(77,)]
     execute(warehouse, "UPDATE reliability.attempt SET nonce = gen_random_uuid()")
     assert "c=3 of database warehouse is another change" in say("restored", code=3).stdout
 
