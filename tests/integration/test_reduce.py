@@ -184,6 +184,14 @@ def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, s
         reduce_frame(frame, stored_state(TOPOLOGY, State("s", values=values)))
 
 
+def test_a_key_that_spark_cannot_group_by_is_refused(spark):
+    """It was tried again and again: ATTEMPT_INCOMPLETE."""
+    frame = spark.sql("SELECT parse_json('1') AS k, 1L AS _x, 1L AS _n")
+    tables = stored_state(TOPOLOGY, State("s", key={"k": "jsonb"}, values={"n": Count()}))
+    with pytest.raises(SchemaMismatch, match="column k is jsonb in Postgres, and variant in Spark"):
+        reduce_frame(frame, tables)
+
+
 # --- the digest of a contribution ----------------------------------------------------------------
 
 DIGESTED = State(

@@ -57,8 +57,8 @@ def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
     :raises SchemaMismatch: a column is missing, or its type does not fit its Postgres type
     """
     staged = with_spark_types(frame, tables)
-    _check_types(staged_types(frame, staged, tables), tables)
     types = tables.column_types()
+    _check_types(staged_types(frame, staged, tables), types, tables.state)
     written = _as_json(staged, types)
     return written.withColumn(DIGEST, _digest(written, list(types)))
 
@@ -96,14 +96,19 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
 
 
 def _group(frame: DataFrame, state: State) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
     types, columns = dict(frame.dtypes), state.columns()
     values = [F.expr(sql).alias(name) for name, sql in aggregates(columns, types).items()]
     # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
-    reduced = (
-        _as_json(frame, state.key)
-        .groupBy(*map(quoted, state.key))
-        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n"))
-    )
+    grouped = _as_json(frame, state.key).groupBy(*map(quoted, state.key))
+    try:
+        reduced = grouped.agg(
+            *values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n")
+        )
+    except AnalysisException:  # it cannot group by some types, which fit no key
+        _check_types(types, state.key, state)
+        raise
     reduced = with_sums(reduced, columns, types)
     if not state.key:  # without a key, Spark makes one row even of an empty frame
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
@@ -138,11 +143,11 @@ def staged_types(frame: DataFrame, staged: DataFrame, tables: StateTables) -> di
     return dict(staged.dtypes) | types_of_sums(tables.state.columns(), dict(frame.dtypes))
 
 
-def _check_types(types: Mapping[str, str], tables: StateTables) -> None:
-    carried = tables.state.carried()
-    for name, type_ in tables.column_types().items():
+def _check_types(types: Mapping[str, str], columns: Mapping[str, str], state: State) -> None:
+    carried = state.carried()
+    for name, type_ in columns.items():
         if not fits(types[name], type_, is_carried=name in carried):
             raise SchemaMismatch(
-                f"state {tables.state.name}: column {name} is {type_} in Postgres, and "
+                f"state {state.name}: column {name} is {type_} in Postgres, and "
                 f"{types[name]} in Spark does not fit it"
             )
