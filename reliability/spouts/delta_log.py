@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -36,6 +37,7 @@ _PLAIN = {
     "long": "bigint",
     **{name: name for name in _SAME},
 }
+_PUT_BACK = "restore the table; or read it by a topology with another name, which begins anew."
 _OF_A_FILE = ("path", "size_bytes", "num_records", "partition", "partition_values")
 _MODE, _PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
 
@@ -105,10 +107,10 @@ class DeltaLog(TableLog):
             raise SourceChanged(
                 f"{self.where} has version {self.version}, and a txid has read version "
                 f"{position.version}",
-                remedy="restore the table; or read it by a topology with another name, which "
-                "begins anew.",
+                remedy=_PUT_BACK,
             )
         if position is not None and position.version >= (since or 0):
+            self._check_same(position)
             first = position.version + position.is_whole
             metadata = Metadata(schema=position.schema, stored=position.stored)
             if not position.is_whole:
@@ -122,6 +124,29 @@ class DeltaLog(TableLog):
             actions = self._actions(version)
             before, metadata = metadata, _changed_in(actions) or metadata
             yield self._commit(version, actions, before, metadata)
+
+    def _check_same(self, position: Position) -> None:
+        """Check that a version is the one that a txid has read: a table may have been put back.
+
+        Nothing is known of a version that the log does not reach back to.
+
+        :raises SourceChanged: it is another one
+        """
+        try:
+            if position.is_snapshot:
+                paths = {file.path for file in self.files_at(position.version)}
+            else:
+                actions = chain.from_iterable(
+                    one.values() for one in self._actions(position.version)
+                )
+                paths = {self._identity(one["path"]) for one in actions if "path" in one}
+        except (SourceChanged, SourceUnreadable):
+            return
+        if position.path not in paths:
+            raise SourceChanged(
+                f"version {position.version} of {self.where} is another one than a txid has read",
+                remedy=_PUT_BACK,
+            )
 
     def _commit(
         self, version: int, actions: Sequence[Action], before: Metadata, after: Metadata

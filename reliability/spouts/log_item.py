@@ -73,6 +73,8 @@ class LogFile(SourceItem):
         return Position(
             table_id=self.table_id,
             version=self.version,
+            path=self.path,
+            is_snapshot=self.is_snapshot,
             is_whole=not self.behind,
             schema=self.next_schema or self.schema,
             stored=self.next_stored if self.next_schema else self.stored,

@@ -60,13 +60,17 @@ class Commit:
 class Position:
     """How far txids have got.
 
+    :param path: a file of the version that they have
     :param is_whole: they have all files of the version, not only some
+    :param is_snapshot: these are the table's, and not what the version has changed
     :param schema: the columns behind the version
     """
 
     table_id: str
     version: int
+    path: str
     is_whole: bool
+    is_snapshot: bool
     schema: str
     stored: str
     sequence: int

@@ -644,6 +644,23 @@ def test_a_table_that_was_put_back_is_found(orders):
         record(spout, txids)
 
 
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("begins_with", [(), (5, "Tue", 3)])
+def test_a_table_that_was_put_back_and_went_on_is_found(orders, begins_with, later):
+    """E6: its versions had the numbers of those that a txid has read, and were passed over."""
+    txids = Txids()
+    spout = DeltaSpout(str(orders))
+    if begins_with:  # else what was read last is the table as it was first
+        record(spout, txids)
+    append(orders, begins_with or (6, "Tue", 3))
+    record(spout, txids)
+    log_of(orders, 2).unlink()
+    for price in range(1 + later):
+        append(orders, (7, "Tue", price))
+    with pytest.raises(SourceChanged, match=r"version 2 of .* is another one than a txid has read"):
+        record(spout, txids)
+
+
 def test_another_release_of_the_library_that_hides_partitions_is_refused(orders, monkeypatch):
     """Its values would be NULL, and nothing else would show it."""
     found = DeltaTable.get_add_actions
