@@ -168,6 +168,10 @@ DECLARE
 BEGIN
     SELECT staged_rows INTO v_sealed FROM reliability.sink
      WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id AND sink = p_state;
+    IF v_sealed IS NULL THEN
+        RAISE EXCEPTION '%: attempt %:% is not sealed in this database; was that restored since?',
+            p_topology, p_txid, p_attempt_id USING ERRCODE = 'RL002';
+    END IF;
     IF v_sealed IS DISTINCT FROM p_staged THEN
         RAISE EXCEPTION '%: % rows were sealed for attempt %:%, but % exist',
             (SELECT contribution_table FROM reliability.state
