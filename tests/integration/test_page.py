@@ -29,7 +29,7 @@ from tests.support.fix_postgres import database_of, execute, new_database, new_s
 from tests.support.fix_shop import shop_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
-SECONDS = 1.0  # for each view, however long the history
+SECONDS = 0.5  # for each view, however long the history: what grows with it shows
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_the_calendar_goes_back_by_pages(client, long):
     older = re.compile(r'href="(\?before=[^"]+)"')
     source = client.get(at(LONG, "/calendar")).text
     assert source.count('<a class="day good"') == 372
-    assert "2020-03" in source
+    assert "2020-02" in source
     (link,) = older.findall(source)
     again = client.get(at(LONG, f"/calendar{html.unescape(link)}")).text
     assert again.count('<a class="day good"') == 372
@@ -746,8 +746,8 @@ def test_every_view_of_a_long_history_is_quick(client, long):
 
 
 def fastest(client, path):
-    """Return how long an answer took, of three at most: the machine does other things, too."""
-    for _ in range(3):
+    """Return how long an answer took, of six at most: the machine does other things, too."""
+    for _ in range(6):
         began = time.monotonic()
         answer = client.get(path)
         took = time.monotonic() - began

@@ -17,7 +17,7 @@ from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from tests.support.fix_postgres import new_database
 
-TXIDS = 100_000
+TXIDS = 50_000
 #: The topologies of `full_ledger`, by how many txids each has.
 TOPOLOGIES = {0: "none", 1: "one", 36: "many"}
 LONG = "growth"
@@ -259,7 +259,7 @@ def full(ledgers, monkeypatch) -> None:
 
 @pytest.fixture(scope="session")
 def long_ledger(template, tmp_path_factory) -> Iterator[str]:
-    """The DSN of a ledger whose only topology has committed 100,000 txids."""
+    """The DSN of a ledger whose only topology has committed 50,000 txids."""
     from benchmarks.copied_history import fill
 
     home = tmp_path_factory.mktemp("source")
