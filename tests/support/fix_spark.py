@@ -48,6 +48,8 @@ def local_session() -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.daemon.module", "reliability.spark.daemon")
+        # otherwise each call that makes a column tells the JVM its place in the code: most calls
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
