@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _PROJECT = "sql.catalyst.plans.logical.Project"
 _ALIAS = re.compile(r" AS .*#(\d+)[^#]*\Z", re.DOTALL)
 _ATTRIBUTE = re.compile(r"(.*)#(\d+)[^#]*", re.DOTALL)  # amount#12, id#7L
+_SEPARATOR = f"\0{uuid4()}\0"  # no name and no literal has it
 
 
 # --- columns and expressions ---------------------------------------------------------------------
@@ -107,9 +109,9 @@ class Expression:
 # --- plans ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """An analyzed logical plan of a session."""
+    """An analyzed logical plan of a session; what Spark has said of it is not asked again."""
 
     java: Any
     spark: SparkSession
@@ -125,17 +127,17 @@ class Plan:
 
         return ClassicDataFrame(self._dataset(), self.spark)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the name of its topmost operator."""
         return str(self.java.nodeName())
 
-    @property
+    @cached_property
     def children(self) -> list[Plan]:
         """Return the plans below it, without those of subqueries."""
         return [Plan(child, self.spark) for child in _sequence(self.java.children())]
 
-    @property
+    @cached_property
     def parts(self) -> list[Plan]:
         """Return its children and its subqueries."""
         subqueries = _sequence(self.java.subqueries())
@@ -143,13 +145,13 @@ class Plan:
 
     @property
     def is_leaf(self) -> bool:
-        return not self.java.children().size()
+        return not self.children
 
     @property
     def leaves(self) -> list[Plan]:
         return [Plan(leaf, self.spark) for leaf in _sequence(self.java.collectLeaves())]
 
-    @property
+    @cached_property
     def output(self) -> list[Attribute]:
         """Return the columns that it shows."""
         return _attributes(self.java.output())
@@ -166,7 +168,7 @@ class Plan:
     @property
     def hidden(self) -> list[Attribute] | None:
         """Return the columns that a Project hides; None if it hides those of its child."""
-        tag = self.java.getTagValue(_of_spark(self.spark, _PROJECT).hiddenOutputTag())
+        tag = self.java.getTagValue(_hidden_output_tag(_jvm(self.spark)))
         return _attributes(tag.get()) if tag.isDefined() else None
 
     @property
@@ -174,12 +176,12 @@ class Plan:
         """Return the columns of a Project, with their expressions."""
         return _attributes(self.java.projectList())
 
-    @property
+    @cached_property
     def expressions(self) -> list[Expression]:
         """Return the expressions of its topmost operator."""
         return [Expression(each) for each in _sequence(self.java.expressions())]
 
-    @property
+    @cached_property
     def deterministic(self) -> bool:
         """Say whether all expressions of its topmost operator are, for Spark."""
         # of the whole plan, in one call
@@ -222,7 +224,7 @@ class Plan:
         """Return the types of all of its columns, as text."""
         return str(self.java.schema().sql())
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Return the text of the expressions of its topmost operator, which may be cut."""
         return str(self.java.expressions().mkString())
@@ -231,7 +233,7 @@ class Plan:
         """Return its topmost operator for a person, with at most so many fields."""
         return str(self.java.simpleString(fields))
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Return a key that is the same for equal plans; it ignores expression ids, not seeds."""
         canonical = self.java.canonicalized()
@@ -295,7 +297,7 @@ class Plan:
 
         Spark does the same with the second key of a join by a column's name.
         """
-        tag = _of_spark(self.spark, _PROJECT).hiddenOutputTag()
+        tag = _hidden_output_tag(_jvm(self.spark))
         self.java.setTagValue(tag, self._scala(each.java for each in columns))
 
     def tagged_as(self, other: Plan) -> Plan:
@@ -405,7 +407,7 @@ class Plan:
         collected = _class(jvm, "java.util.ArrayList")()
         for item in items:
             collected.add(item)
-        return _class(jvm, "scala.jdk.javaapi.CollectionConverters").asScala(collected).toSeq()
+        return _as_scala(jvm)(collected).toSeq()
 
 
 # --- frames --------------------------------------------------------------------------------------
@@ -517,6 +519,7 @@ def _confs_of_new_sessions(spark: SparkSession) -> tuple[Any, Any]:
 # --- Scala ---------------------------------------------------------------------------------------
 
 
+@cache
 def _cache(spark: SparkSession) -> Any:
     return spark._jsparkSession.sharedState().cacheManager()
 
@@ -540,12 +543,22 @@ def _class(jvm: Any, name: str) -> Any:
     return getattr(jvm, name)
 
 
+@cache
+def _hidden_output_tag(jvm: Any) -> Any:
+    return _class(jvm, f"org.apache.spark.{_PROJECT}").hiddenOutputTag()
+
+
+@cache
+def _as_scala(jvm: Any) -> Any:
+    return _class(jvm, "scala.jdk.javaapi.CollectionConverters").asScala
+
+
 def _sequence(scala: Any) -> list[Any]:
     return [scala.apply(index) for index in range(scala.size())]
 
 
 def _attributes(columns: Any) -> list[Attribute]:
-    """Return the columns of a Scala sequence; their names and ids are read in two calls."""
+    """Return the columns of a Scala sequence; their names and ids are read in one call."""
     return [Attribute(*_read(text), columns, place) for place, text in enumerate(_texts(columns))]
 
 
@@ -556,7 +569,6 @@ def _read(attribute: str) -> tuple[str, int]:
 
 
 def _texts(expressions: Any) -> list[str]:
-    texts: list[str] = expressions.mkString("\0").split("\0")
-    if len(texts) != expressions.size():  # there are none, or a literal has the separator
-        texts = [expression.toString() for expression in _sequence(expressions)]
-    return texts
+    text: str = expressions.mkString(_SEPARATOR)
+    # of no expression it is empty, and of an empty literal
+    return text.split(_SEPARATOR) if text else [""] * expressions.size()
