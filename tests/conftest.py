@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -59,6 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[ASKED_FOR] = [*config.args]
     config.args[:] = _from_own_place(config.args)
+    gc.disable()  # nothing of what is collected goes away, and there is much of it
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _from_own_place(folders: list[str]) -> list[str]:
@@ -74,7 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     where = config.invocation_params.dir
     folders = [where / name.partition("::")[0] for name in config.stash[ASKED_FOR]]
     if len(folders) == len({*folders}):  # otherwise a name is not enough to tell
-        items.sort(key=lambda item: [not item.path.is_relative_to(folder) for folder in folders])
+
+        @cache
+        def place(file: Path) -> list[bool]:
+            return [not file.is_relative_to(folder) for folder in folders]
+
+        items.sort(key=lambda item: place(item.path))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: not shared_by(item.location[0]))
 
