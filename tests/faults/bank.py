@@ -261,7 +261,8 @@ def set_up(connection: LedgerConnection, number: int) -> None:
 
 
 def prove(connection: LedgerConnection, number: int) -> None:
-    """Compare all tables with the contributions that are kept."""
+    """Sweep, and compare all tables with the contributions that are kept."""
+    tidy(connection, number)
     for state in verify(connection, "bank"):
         assert state.is_exact is not False, f"verify: {state}"
 
