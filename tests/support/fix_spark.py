@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from reliability.testing.pipeline import Pipeline
 
+#: What pyspark asks the JVM for by its name with each column: it would look through all jars.
+OFTEN_NAMED = ("PythonUtils", "functions", "org.apache.spark.sql.functions")
+
 
 @pytest.fixture(scope="session")
 def spark(environment) -> Iterator[SparkSession]:
@@ -53,6 +56,8 @@ def local_session() -> SparkSession:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    for name in OFTEN_NAMED:
+        setattr(session._jvm, name, getattr(session._jvm, name))
     # py4j tells of its end when pytest has closed the stream that it would tell it to
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
