@@ -519,7 +519,6 @@ def _confs_of_new_sessions(spark: SparkSession) -> tuple[Any, Any]:
 # --- Scala ---------------------------------------------------------------------------------------
 
 
-@cache
 def _cache(spark: SparkSession) -> Any:
     return spark._jsparkSession.sharedState().cacheManager()
 
