@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from reliability.core.errors import (
@@ -162,6 +163,12 @@ def last_of(item_type: type[_Item], metas: Iterable[BatchMeta]) -> _Item | None:
     return found[-1] if found else None
 
 
+def item_of(source: str, batches: Iterable[BatchMeta]) -> SourceItem | None:
+    """Return an item of a source in these batches, if there is one."""
+    items = chain.from_iterable(batch.items for batch in batches)
+    return next((item for item in items if item.source == source), None)
+
+
 def source_item(item_type: type[_Item]) -> type[_Item]:
     """Register a class of source items, so that batches of them can be read from the ledger.
 
@@ -263,6 +270,9 @@ class AllocatedItems(Protocol):
     def last(self, item_type: type[_Item]) -> _Item | None:
         """Return the last item of the last txid that ends with one of this class, if any does."""
 
+    def of_source(self, source: str) -> SourceItem | None:
+        """Return an item that a txid has of a source, as it was then, if any has one."""
+
 
 class NoItems:
     """No txid has anything yet."""
@@ -274,6 +284,9 @@ class NoItems:
         return {}
 
     def last(self, item_type: type[_Item]) -> _Item | None:
+        return None
+
+    def of_source(self, source: str) -> SourceItem | None:
         return None
 
 

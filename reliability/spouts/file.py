@@ -189,7 +189,14 @@ class FileSpout(Spout):
             raise SourceChanged(f"{whole.path} was emitted in pieces, and has only one now")
         if len(pieces) < 2 or (not parts and self._allows([whole])):
             return [whole]
-        return _new_pieces(pieces, [rows for part in parts for rows in read_ranges(part)])
+        new = _new_pieces(pieces, [rows for part in parts for rows in read_ranges(part)])
+        if new and parts:  # what is new of a file that was written again may have counted
+            before = next(filter(None, map(allocated.of_source, names)), None)
+            if isinstance(before, FileItem) and before.footer_digest != whole.footer_digest:
+                raise SourceChanged(
+                    f"{whole.path} was emitted in part, and was written again since"
+                )
+        return new
 
     def cut(self, items: Sequence[SourceItem]) -> Sequence[tuple[SourceItem, ...]]:
         """Fill one batch after another up to the limits, in the order of the paths.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from reliability.core.keys import read_ranges, touches, write_ranges
-from reliability.core.spout import WHOLE, BatchMeta, SourceItem, last_of
+from reliability.core.spout import WHOLE, BatchMeta, SourceItem, item_of, last_of
 
 _Item = TypeVar("_Item", bound=SourceItem)
 
@@ -38,6 +38,9 @@ class Txids:
 
     def last(self, item_type: type[_Item]) -> _Item | None:
         return last_of(item_type, self.batches.values())
+
+    def of_source(self, source: str) -> SourceItem | None:
+        return item_of(source, self.batches.values())
 
     def _items(self) -> list[tuple[int, SourceItem]]:
         return [(txid, item) for txid, meta in self.batches.items() for item in meta.items]

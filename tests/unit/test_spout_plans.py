@@ -47,6 +47,7 @@ from reliability.spouts.memory import MemorySlice
 from reliability.spouts.table import TableKeys
 from reliability.spouts.text import line_end
 from reliability.spouts.tuple_ids import fold_rows
+from reliability.testing.allocated import Txids
 from spark_apps import global_count
 from tests.support.json_document import ListOfNumbers
 
@@ -71,6 +72,9 @@ class AllocatedItems:
 
     def keys(self, source):
         return {1: self.parts[source]} if source in self.parts else {}
+
+    def of_source(self, source):
+        return None
 
 
 def plan(spout, interval=None, **taken):
@@ -367,6 +371,20 @@ def test_a_file_with_other_row_groups_than_were_emitted_has_changed(grouped):
     """E6: else some of its rows would have two txids, or none."""
     with pytest.raises(SourceChanged, match=r"big\.parquet was emitted in part"):
         plan(spout_of(grouped), parts={str(grouped): "{[0,6)}"})
+
+
+def test_what_is_added_to_a_file_that_was_emitted_in_pieces_is_not_taken_for_the_rest(grouped):
+    """E6: the rows may have moved, so that one would count twice and another never."""
+    spout, txids = spout_of(grouped, max_rows_per_batch=4), Txids()
+    for items in spout.cut(spout.plan(None, txids)):
+        txids.record(BatchMeta(items=items, emitted=spout.count(items)))
+    assert spout.plan(None, txids) == []
+    pq.write_table(pa.table({"n": [50, *range(10), 60]}), grouped, row_group_size=4)
+    with pytest.raises(SourceChanged, match="has other row groups now"):
+        spout.plan(None, txids)
+    pq.write_table(pa.table({"n": [50, *range(9), *range(90, 96)]}), grouped, row_group_size=2)
+    with pytest.raises(SourceChanged, match="was written again since"):
+        spout.plan(None, txids)
 
 
 def test_pieces_of_a_file_fold_to_the_whole_file(grouped):

@@ -18,6 +18,7 @@ from reliability.core.spout import (
     ItemPart,
     SourceItem,
     Spout,
+    item_of,
     last_of,
     verdict_of,
 )
@@ -50,6 +51,11 @@ class LedgerItems:
         rows = self._ledger.all("last_batch_of_kind", **key)
         return last_of(item_type, map(batch_of, rows))
 
+    def of_source(self, source: str) -> SourceItem | None:
+        txids = [*self.keys(source)][-1:]
+        rows = self._ledger.all("frozen_batches", topology=self._topology, txids=txids)
+        return item_of(source, map(batch_of, rows))
+
 
 class _ItemsOfBatches:
     """The allocated items in the ledger, and those of batches that are not in it yet."""
@@ -74,6 +80,9 @@ class _ItemsOfBatches:
 
     def last(self, item_type: type[_Item]) -> _Item | None:
         return last_of(item_type, self._metas) or self._base.last(item_type)
+
+    def of_source(self, source: str) -> SourceItem | None:
+        return item_of(source, self._metas) or self._base.of_source(source)
 
 
 def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedItems:
