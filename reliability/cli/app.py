@@ -140,10 +140,10 @@ def check_asked(*question: str, yes: bool) -> None:
         return
     try:
         is_agreed = typer.confirm("\n".join(map(printable, question)), err=True)
-    except typer.Abort:
-        if not sys.stdin.isatty():
+    except (typer.Abort, RuntimeError):  # RuntimeError: there is no stdin
+        if sys.stdin is None or not sys.stdin.isatty():
             warn("there is no answer to the question; add --yes to go on without it")
-        raise
+        raise typer.Abort from None
     if not is_agreed:
         raise typer.Abort
 

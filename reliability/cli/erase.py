@@ -93,7 +93,7 @@ def _values(column: str, value: str) -> Iterator[tuple[str, str]]:
     if value != FROM_STDIN:
         yield column, value
         return
-    yield from ((column, line.rstrip("\r\n")) for line in sys.stdin if line.strip())
+    yield from ((column, line.rstrip("\r\n")) for line in sys.stdin or () if line.strip())
 
 
 def _lines(done: Erased) -> Iterator[str]:

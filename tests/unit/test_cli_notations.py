@@ -10,10 +10,12 @@ from collections import defaultdict
 from datetime import datetime, timezone
 
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from reliability.cli import app
+from reliability.cli.app import check_asked
 from reliability.core.remedy import COMMANDS
 from reliability.deployment.airflow_api import DagRun
 from reliability.transaction.inspect.disagreement import Disagreement, compare
@@ -160,3 +162,11 @@ def test_what_airflow_and_the_ledger_do_not_agree_about(state, row, emitted, exp
     found = compare("shop", runs, {"r": row} if row else {}, {}, ask, lambda run: False)
     assert [(one.what.name, one.txids) for one in found] == expected
     assert all(one.what in Disagreement for one in found)
+
+
+def test_a_question_that_nobody_can_answer_is_no_yes(monkeypatch, capsys):
+    """Under a daemon there may be no standard input at all."""
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(typer.Abort):
+        check_asked("Drop it?", yes=False)
+    assert "add --yes to go on without it" in capsys.readouterr().err

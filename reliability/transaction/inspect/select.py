@@ -16,6 +16,8 @@ from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import ends_of, interval_of
 
+_RANGE = re.compile("(.)-(.)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
@@ -114,7 +116,12 @@ def _part(part: str) -> str:
         case "?":
             return "[^/]"
     if part.startswith("[") and part.endswith("]"):
-        return "[^" + part[2:] if part[1] == "!" else part
+        is_negated = part[1] == "!"
+        # a range from a later character to an earlier one has none
+        inside = _RANGE.sub(lambda m: m[0] if m[1] <= m[2] else "", part[1 + is_negated : -1])
+        if not inside:
+            return "[^/]" if is_negated else "(?!.*)"
+        return "[" + "^" * is_negated + re.sub(r"([\\\[^])", r"\\\1", inside) + "]"
     return re.sub(r"([^\w\s/])", r"\\\1", part)
 
 
