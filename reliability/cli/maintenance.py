@@ -11,13 +11,17 @@ from reliability.cli import options
 from reliability.cli.app import FAILED, FOUND, ledger, names, verb
 from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
+from reliability.core.checkpoint import Phase
 from reliability.core.errors import ReliabilityError
 from reliability.deployment.address import address_of
 from reliability.ledger import roles
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import lock_mirror
 from reliability.ledger.migrations import LedgerMigration, missing_migrations
 from reliability.ledger.migrations import migrate as migrate_database
 from reliability.ledger.queries import queries
+from reliability.transaction.commit.apply import apply_plan
+from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     change_at,
@@ -233,6 +237,11 @@ def _where_is(
                 there = read_checkpoint(tx, topology)
                 number, epoch = there.state.commit_number, there.epoch
                 is_same = change in (None, change_at(tx, topology, number))
+        *before, _ = saved.state.participants_at
+        if saved.state.phase is Phase.COMMITTING and number in before:
+            with rolled_back(database) as tx:  # what is decided may have been staged since
+                lock_mirror(tx, topology)
+                apply_plan(tx, topology, saved.plan)
     except ReliabilityError as error:
         expected, why = (), str(error)
     return Compared(

@@ -48,6 +48,7 @@ from reliability.transaction.inspect.attempt_report import PHASES, attempt_repor
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
+from tests.support.doomed import doomed
 from tests.support.fix_pipeline import january, month, pipeline_of, write_parquet
 from tests.support.fix_postgres import ROOT, database_of, execute, new_database, rows, run_as_admin
 
@@ -1496,6 +1497,18 @@ def test_several_databases_are_shown_compared_and_examined(
     said = say("topologies", code=1)
     assert "exact" in said.stdout
     assert "database warehouse" in said.stderr
+
+
+def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):
+    """C6: it is at an expected commit number, and each try was CHECKPOINT_STUCK."""
+    shop = Shop(connection, elsewhere="warehouse")
+    shop.deliver(made(1))
+    shop.process(1)
+    with doomed(after="SET phase = 'COMMITTING'"):
+        drain(LedgerConnection(connection.dsn), "shop")
+    say("restored")
+    execute(warehouse, "UPDATE reliability.sink SET staged_rows = NULL")
+    assert "1:0 is not sealed in this database" in say("restored", code=3).stdout
 
 
 def broken_java(folder):
