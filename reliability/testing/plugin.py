@@ -5,8 +5,10 @@ It is found by its entry point, and imports nothing until a test asks for the fi
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -84,5 +86,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
     if _FIXTURE not in arguments:
         pytest.fail(f"a test with @pytest.mark.{MARKER} needs the fixture `{_FIXTURE}`", False)
-    try_faults(arguments[_FIXTURE], lambda own: pyfuncitem.obj(**{**arguments, _FIXTURE: own}))
+    folder: Any = pyfuncitem.funcargs.get("tmp_path")
+    with _put_back(folder) as put_back:
+
+        def call(own: Pipeline) -> None:
+            put_back()
+            pyfuncitem.obj(**{**arguments, _FIXTURE: own})
+
+        try_faults(arguments[_FIXTURE], call)
     return True
+
+
+@contextmanager
+def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
+    """Lend what puts a test's folder back to how it is now: its calls may add files."""
+    with TemporaryDirectory(prefix="reliability-") as kept:
+        if folder is not None:
+            shutil.copytree(folder, kept, dirs_exist_ok=True)
+
+        def put_back() -> None:
+            if folder is not None:
+                shutil.rmtree(folder)
+                shutil.copytree(kept, folder)
+
+        yield put_back

@@ -16,6 +16,7 @@ from reliability.core.errors import InvalidDefinition, ProcessFunctionFailed
 from reliability.testing import assert_exactly_once
 from reliability.testing.exactly_once import try_faults
 from reliability.testing.faults import Fault, FaultKind, Faults
+from reliability.testing.plugin import _put_back
 from reliability.testing.server import TEST_DSN
 
 WORDS = ["cat", "dog", "cat"]
@@ -154,6 +155,17 @@ def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_pa
     assert done.stdout.count("called\n") > 20
     assert "state words lacks word=" in done.stdout
     assert "needs the fixture `pipeline`" in done.stdout
+
+
+def test_each_call_finds_its_folder_as_the_first_one_did(tmp_path):
+    """A late file that a test delivers was there from the start in the second call."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "first").touch()
+    with _put_back(tmp_path) as put_back:
+        (tmp_path / "input" / "late").touch()
+        (tmp_path / "input" / "first").unlink()
+        put_back()
+    assert [path.name for path in tmp_path.rglob("*")] == ["input", "first"]
 
 
 def test_a_process_function_that_cannot_be_repeated_is_found(kit):
