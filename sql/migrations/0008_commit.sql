@@ -106,7 +106,8 @@ SELECT p.topology, jsonb_build_object(
        'is_gathering', EXISTS (
            SELECT FROM reliability.commit_log l
             WHERE l.topology = p.topology AND l.txid = p.curr_txid - 1 AND l.kind = 'COMMIT'
-              AND l.committed_at > clock_timestamp() - p.checkpoint_interval),
+              AND l.committed_at > clock_timestamp() - p.checkpoint_interval
+              AND l.committed_at <= clock_timestamp()),  -- else the clock was set back
        'last_was_first_commit', coalesce((
            SELECT l.kind = 'COMMIT' FROM reliability.commit_log l
             WHERE l.topology = p.topology ORDER BY l.commit_number DESC LIMIT 1), false))

@@ -9,7 +9,8 @@ SELECT p.topology, c.position,
                   WHERE n.topology = p.topology AND n.txid <= p.curr_txid), '[]') AS processed,
        p.next_txid, p.max_spout_pending, p.max_replay_pending,
        p.paused_reason AS paused,
-       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
+       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp()
+                AND p.last_granted_at <= clock_timestamp(), false) AS is_throttled,  -- or set back
        coalesce((SELECT jsonb_agg(jsonb_build_object(
               'txid', l.txid, 'attempt_id', l.attempt_id, 'status', l.status,
               'request_id', l.request_id, 'nonce', l.nonce, 'sealing_task', l.sealing_task,

@@ -182,6 +182,18 @@ def may_commit(connection, txid):
         return read_standing(tx, "small").snapshot(txid).may_commit
 
 
+def test_a_clock_that_was_set_back_delays_nothing(staged, connection):
+    """K1: the last commit and grant were hours ahead, and all waited for them, interval or not."""
+    staged.process(1, {"": [1]})
+    drain(connection, "small")
+    execute(connection, "UPDATE reliability.topology SET last_granted_at = now() + '3 hours'")
+    age_commits(connection, "-3 hours")
+    standing = connection.one("standing", topology="small", txid=None, request_id=None)
+    assert not standing["is_throttled"]
+    staged.process(2, {"": [2]})
+    assert len(drain(connection, "small")) == 1
+
+
 def test_the_checkpoint_interval_has_storms_floor(staged, connection):
     with pytest.raises(UnexpectedAnswer, match="checkpoint_interval_has_a_floor"):
         set_interval(connection, "99 milliseconds")
