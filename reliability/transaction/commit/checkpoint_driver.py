@@ -161,14 +161,16 @@ class Checkpoint:
         that can commit it, to keep the time short in which readers see two commit numbers.
         """
         failures: dict[str, ReliabilityError] = {}
+        change = None
+        if message.action is CheckpointAction.INIT_STATE:
+            change = change_at(self.connection, self.topology, message.commit_number)
         for participant in self._participants():
             try:
                 differences = participant.handle(message, self.plan, self.patience)
                 if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
                     self._differences += differences
-                if message.action is CheckpointAction.INIT_STATE:
-                    c = message.commit_number
-                    participant.check_change(c, change_at(self.connection, self.topology, c))
+                if change is not None:
+                    participant.check_change(message.commit_number, change)
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:

@@ -14,6 +14,7 @@ from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import (
     AttemptFenced,
+    CheckpointMismatch,
     LedgerBusy,
     NothingToReplay,
     ReliabilityError,
@@ -72,6 +73,10 @@ def try_plan(
         for participant in participants:
             with rolled_back(participant) as tx:
                 reached = checkpoint_of(lock_mirror(tx, topology)).state.commit_number
+                if reached < locked["commit_number"]:  # it commits before the ledger does
+                    raise CheckpointMismatch(
+                        f"it has applied c={reached}, but the ledger c={locked['commit_number']}"
+                    )
                 if not 0 <= reached - locked["commit_number"] <= dropped:
                     raise LedgerBusy(
                         f"{topology} was changed during the dry run: it is at c={reached}"
