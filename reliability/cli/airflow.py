@@ -5,6 +5,7 @@ After a restore from backup, the ledger may lack what Airflow shows as done.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +80,7 @@ def reconcile(
 
 
 def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
-    from reliability.transaction.correct.resume_runs import emitted_by_run, has_run_since
+    from reliability.transaction.correct.resume_runs import emitted_by_run, was_forgotten
     from reliability.transaction.correct.rollback import EMIT
     from reliability.transaction.inspect.disagreement import Disagreement, compare
 
@@ -94,8 +95,11 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             listed = list(runs or ())  # first: a run that ends meanwhile is still at work
             rows = connection.all("runs_of_dag", dag_id=dag_id, request_lease=lease)
             known = {row["run_id"]: row for row in rows}
-            rows = connection.all("emissions_of_dag", dag_id=dag_id)
-            emissions = {row["run_id"]: row for row in rows}
+            emissions = connection.all("emissions_of_dag", dag_id=dag_id)
+            has_emitted = {row["run_id"]: row["has_emitted"] for row in emissions}
+            heard = defaultdict(list)
+            for row in connection.all("runs_heard_of", dag_id=dag_id):
+                heard[row["run_id"]].append(row)
             if runs is None:
                 if known:
                     what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
@@ -104,9 +108,10 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             compared += len(listed)
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
             emit = [row["task_id"] for row in recorded]
+            emits = {row["topology"]: row["task_id"] for row in recorded}
             emitted = partial(emitted_by_run, api, dag_id, emit or [EMIT])
-            has_run = partial(has_run_since, api, dag_id, emit or [EMIT])
-            found = compare(dag_id, listed, known, emissions, emitted, has_run)
+            is_forgotten = partial(was_forgotten, api, dag_id, emits, heard)
+            found = compare(dag_id, listed, known, has_emitted, emitted, is_forgotten)
             # In a DAG with other tasks, these may have failed.
             others = set(emit) - {EMIT}
             disagreeing += [o for o in found if not others or o.what is not Disagreement.SATISFIED]

@@ -139,11 +139,13 @@ def check_asked(*question: str, yes: bool) -> None:
     if yes:
         return
     try:
+        if sys.stdin is None:  # under a daemon
+            raise typer.Abort
         is_agreed = typer.confirm("\n".join(map(printable, question)), err=True)
-    except (typer.Abort, RuntimeError):  # RuntimeError: there is no stdin
+    except typer.Abort:
         if sys.stdin is None or not sys.stdin.isatty():
             warn("there is no answer to the question; add --yes to go on without it")
-        raise typer.Abort from None
+        raise
     if not is_agreed:
         raise typer.Abort
 

@@ -73,8 +73,8 @@ _REMEDIES = {
     "54": "Postgres cannot store or index a value or a row of that size. If the index in the "
     "message is yours, drop it or index md5(column). The key of a state is always indexed: shorten "
     "or hash the value in the process function.",
-    "54011": "a state has hidden columns besides its own, at most 1,600 together: spread them over "
-    "several states.",
+    "54011": "a table has at most 1,600 columns, with the hidden ones of its state: spread them "
+    "over several states.",
     "55P03": "",
     "55": "the message is Postgres's own; change what it names, then let the task run again.",
 }

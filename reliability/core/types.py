@@ -41,7 +41,7 @@ _WITHOUT_ARRAYS = ("jsonb", "bytea")
 _WRITTEN_AS_JSON = ("struct<", "map<", "array<")
 # Of other keys of a map, such as dates, Spark writes into JSON how it stores them.
 _NOT_A_JSON_KEY = re.compile(
-    r"map<(?!(?:string|boolean|tinyint|smallint|int|bigint|decimal|float|double)\b)"
+    r"map<(?!(?:void|string|boolean|tinyint|smallint|int|bigint|decimal|float|double)\b)"
 )
 _TEXTS = ("text", "character varying")
 _EXACT = ("bigint", "numeric")

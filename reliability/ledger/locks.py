@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from reliability.core.errors import (
     CheckpointMismatch,
     LedgerBusy,
+    LedgerUnavailable,
     NotTheCoordinator,
     ReliabilityError,
     TopologyUnknown,
@@ -104,6 +105,8 @@ def unless_dropped(connection: LedgerConnection, topology: str) -> Iterator[None
     """Raise TopologyUnknown for any error about a topology that was dropped meanwhile."""
     try:
         yield
+    except LedgerUnavailable:
+        raise
     except ReliabilityError as error:
         if not check_coordinator(connection, topology):
             raise TopologyUnknown(f"{topology} was dropped") from error

@@ -103,14 +103,7 @@ class DeltaLog(TableLog):
         return sorted(files, key=lambda each: each.path)
 
     def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
-        if position is not None and position.version > self.version:
-            raise SourceChanged(
-                f"{self.where} has version {self.version}, and a txid has read version "
-                f"{position.version}",
-                remedy=_PUT_BACK,
-            )
         if position is not None and position.version >= (since or 0):
-            self._check_same(position)
             first = position.version + position.is_whole
             metadata = Metadata(schema=position.schema, stored=position.stored)
             if not position.is_whole:
@@ -125,13 +118,13 @@ class DeltaLog(TableLog):
             before, metadata = metadata, _changed_in(actions) or metadata
             yield self._commit(version, actions, before, metadata)
 
-    def _check_same(self, position: Position) -> None:
-        """Check that a version is the one that a txid has read: a table may have been put back.
-
-        Nothing is known of a version that the log does not reach back to.
-
-        :raises SourceChanged: it is another one
-        """
+    def check_same(self, position: Position) -> None:
+        if position.version > self.version:
+            raise SourceChanged(
+                f"{self.where} has version {self.version}, and a txid has read version "
+                f"{position.version}",
+                remedy=_PUT_BACK,
+            )
         try:
             if position.is_snapshot:
                 paths = {file.path for file in self.files_at(position.version)}
@@ -140,9 +133,10 @@ class DeltaLog(TableLog):
                     one.values() for one in self._actions(position.version)
                 )
                 paths = {self._identity(one["path"]) for one in actions if "path" in one}
-        except (SourceChanged, SourceUnreadable):
+        except SourceChanged:  # the log does not reach back to it
             return
-        if position.path not in paths:
+        # of a table that was moved, the names of its files are the same
+        if _name_in(position.path) not in map(_name_in, paths):
             raise SourceChanged(
                 f"version {position.version} of {self.where} is another one than a txid has read",
                 remedy=_PUT_BACK,
@@ -262,6 +256,10 @@ class DeltaLog(TableLog):
             ) from error
         except (self._library.exceptions.DeltaError, OSError) as error:
             raise SourceUnreadable(f"{self._place} cannot be read: {error}") from error
+
+
+def _name_in(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _changed_in(actions: Sequence[Action]) -> Metadata | None:

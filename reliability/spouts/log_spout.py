@@ -165,6 +165,8 @@ class LogSpout(Spout):
             yield self._snapshot(log, log.version)
             return
         position = last.position if last else None
+        if position is not None and position.version >= (self.since or 0):
+            log.check_same(position)
         if last and last.is_snapshot and position:
             if last.behind:
                 yield self._rest_of_snapshot(log, last.version)

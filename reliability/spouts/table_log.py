@@ -109,6 +109,12 @@ class TableLog(ABC):
         :raises SourceChanged: the log does not reach back to it
         """
 
+    def check_same(self, position: Position) -> None:  # noqa: B027 - the versions may have ids
+        """Check that a version is the one that a txid has read: the table may have been put back.
+
+        :raises SourceChanged: it is another one
+        """
+
     @abstractmethod
     def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
         """Read versions, in their order: all that follow the position, or some file of which does.

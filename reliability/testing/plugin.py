@@ -102,11 +102,16 @@ def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
     """Lend what puts a test's folder back to how it is now: its calls may add files."""
     with TemporaryDirectory(prefix="reliability-") as kept:
         if folder is not None:
-            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            shutil.copytree(folder, kept, symlinks=True, dirs_exist_ok=True)
 
         def put_back() -> None:
-            if folder is not None:
-                shutil.rmtree(folder)
-                shutil.copytree(kept, folder)
+            if folder is None:
+                return
+            for path in folder.iterdir():  # the folder itself may be the current one
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
 
         yield put_back

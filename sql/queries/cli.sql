@@ -319,8 +319,7 @@ HAVING min(r.txid) > max(p.curr_txid) AND bool_and(t.committed_attempt IS NULL)
 
 -- runs_of_dag --
 -- The latest request of each run for each txid, a dry run's if there is no other. A held txid must be
--- released first. What is silent has shown no sign of life for a request's lease. A run was last heard
--- of when a task of it made, renewed or ended a request.
+-- released first. What is silent has shown no sign of life for a request's lease.
 SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE is_done) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
@@ -331,15 +330,24 @@ SELECT r.run_id, count(*) AS txids,
        coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_done),
                 '{}')::text AS unsatisfied,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end,
-       max(t.interval_zone) AS interval_zone,
-       max(greatest(r.renewed_at, r.tasks_ended_at)) AS heard_at
+       max(t.interval_zone) AS interval_zone
   FROM (SELECT DISTINCT ON (o.topology, o.txid, o.run_id)
-               o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at, q.tasks_ended_at
+               o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at
           FROM reliability.request_outcome o
           JOIN reliability.request q USING (request_id) WHERE o.dag_id = %(dag_id)s
          ORDER BY o.topology, o.txid, o.run_id, o.is_dry_run, o.number DESC) AS r
   JOIN reliability.transaction t USING (topology, txid)
  GROUP BY r.run_id ORDER BY r.run_id;
+
+-- runs_heard_of --
+-- When a task of each run of a DAG has last emitted a topology, or made, renewed or ended a request.
+SELECT run_id, topology, max(heard_at) AS heard_at
+  FROM (SELECT run_id, topology, greatest(began_at, ended_at) AS heard_at
+          FROM reliability.emission WHERE dag_id = %(dag_id)s
+         UNION ALL
+        SELECT run_id, topology, greatest(renewed_at, tasks_ended_at)
+          FROM reliability.request WHERE dag_id = %(dag_id)s) AS heard
+ GROUP BY run_id, topology;
 
 -- server_facts --
 -- The settings that a server needs to keep what it has committed.

@@ -55,10 +55,8 @@ UPDATE reliability.emission
    AND status <> 'EMITTED';
 
 -- emissions_of_dag --
--- The runs of a DAG that have tried to emit, whether each has emitted all that it should, and when.
-SELECT run_id, bool_and(status = 'EMITTED') AS has_emitted,
-       max(greatest(began_at, ended_at)) AS heard_at
-  FROM reliability.emission
+-- The runs of a DAG that have tried to emit, and whether each has emitted all that it should.
+SELECT run_id, bool_and(status = 'EMITTED') AS has_emitted FROM reliability.emission
  WHERE dag_id = %(dag_id)s GROUP BY run_id;
 
 -- emission_has_ended --

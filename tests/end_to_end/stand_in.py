@@ -35,6 +35,8 @@ from tests.support.python_driver import stage_batch
 
 PATIENCE = 1200
 CLIENT = Path(__file__).with_name("stand_in_client.py")
+#: Their pipes stay open as long as this process lives.
+SERVERS: list[subprocess.Popen[bytes]] = []
 #: What a process otherwise imports when it stages rows.
 LATER = ("pandas", "pgpq", "pyarrow.parquet")
 
@@ -47,7 +49,8 @@ def put_command(folder: Path) -> dict[str, str]:
     :returns: what a connection to Spark says of it; the folder has to be in PATH
     """
     address = folder / "stand_in.socket"
-    subprocess.Popen([sys.executable, "-m", __spec__.name, str(address)], stdin=subprocess.PIPE)
+    command_line = [sys.executable, "-m", __spec__.name, str(address)]
+    SERVERS.append(subprocess.Popen(command_line, stdin=subprocess.PIPE))
     wait_until(address.exists, "the stand-in's server", 60)
     command = folder / "spark3-submit"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {CLIENT} {address} "$@"\n')

@@ -661,6 +661,22 @@ def test_a_table_that_was_put_back_and_went_on_is_found(orders, begins_with, lat
         record(spout, txids)
 
 
+def test_the_rest_of_a_snapshot_is_not_taken_from_a_table_that_was_put_back(tmp_path):
+    """E6: its files are others, of rows that may have counted."""
+    orders = tmp_path / "orders"
+    append(orders, *((number, f"day {number}", 5) for number in range(3)))
+    txids, spout = Txids(), DeltaSpout(str(orders), max_files_per_batch=1)
+    [first], *_ = spout.cut(spout.plan(None, txids))
+    txids.record(BatchMeta(items=(first,), emitted=spout.count([first])))
+    assert len(spout.plan(None, txids)) == 2
+    file = Path("/", first.source)
+    file.rename(file.with_name("other.parquet"))
+    log = log_of(orders, 0)
+    log.write_text(log.read_text().replace(file.name, "other.parquet"))
+    with pytest.raises(SourceChanged, match=r"version 0 of .* is another one than a txid has read"):
+        spout.plan(None, txids)
+
+
 def test_another_release_of_the_library_that_hides_partitions_is_refused(orders, monkeypatch):
     """Its values would be NULL, and nothing else would show it."""
     found = DeltaTable.get_add_actions

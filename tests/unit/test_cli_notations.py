@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from datetime import datetime, timezone
 
 import pytest
 import typer
@@ -126,7 +125,6 @@ def known(txids=2, satisfied=2, open=0, held=0, silent=0):
         "held": held,
         "silent": silent,
         "unsatisfied": unsatisfied,
-        "heard_at": datetime.now(timezone.utc),
     }
 
 

@@ -7,6 +7,7 @@ number with too many digits, a day that Postgres does not have.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from reliability.core.column import quoted
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _ESCAPED_NUL = r"(?<!\\)(?:\\\\)*\\u0000"
+_BYTES = re.compile("[:<,]binary[,>]")
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 # As strict as Postgres. Its numbers have at most 131,072 digits before the point and 16,383 after
 # it: a literal of 6,384 characters with an exponent of four digits always fits.
@@ -85,7 +87,7 @@ def is_unstorable(value: Column, spark: str, postgres: str) -> Column | None:
 
 def all_is_utf8(value: Column, spark: str) -> Column:
     """Say whether the texts in a struct, map or array are UTF-8; with bytes in it, nobody knows."""
-    has_bytes = "binary" in spark
+    has_bytes = _BYTES.search(spark)
     return F.lit(True) if has_bytes else F.is_valid_utf8(value.cast("string"))
 
 

@@ -379,17 +379,34 @@ def emitted_by_run(
     return sorted(found)
 
 
-def has_run_since(api: Airflow, dag_id: str, emit_tasks: Sequence[str], run: DagRun) -> bool:
-    """Say whether a task that the ledger hears of has begun since the run was last cleared.
+def was_forgotten(
+    api: Airflow,
+    dag_id: str,
+    emits: Mapping[str, str],
+    heard: Mapping[str, Sequence[Row]],
+    run: DagRun,
+) -> bool:
+    """Say whether a run has worked since its last clear, and the ledger has not heard of it.
 
     The last task of a topology alone does not count: it may be cleared so that a run turns green.
+
+    :param emits: topology -> the task that emits it
+    :param heard: run_id -> when the ledger has last heard of the run's work for each topology
     """
-    works = [task_id.removesuffix(EMIT) + TRANSACTION for task_id in emit_tasks]
-    return any(
+    cleared_at = run.queued_at
+    if cleared_at is None:
+        return False
+    unheard = [
+        emits.get(row["topology"], EMIT)
+        for row in heard.get(run.run_id, ())
+        if row["heard_at"] < cleared_at
+    ]
+    works = tuple(emit.removesuffix(EMIT) + TRANSACTION for emit in unheard)
+    return bool(unheard) and any(
         task.started_at is not None
-        and run.queued_at is not None
-        and task.started_at > run.queued_at
-        and (task.task_id in emit_tasks or task.task_id.startswith(tuple(works)))
+        and task.started_at > cleared_at
+        and task.state != "skipped"
+        and (task.task_id in unheard or task.task_id.startswith(works))
         for task in api.tasks(dag_id, run.run_id)
     )
 

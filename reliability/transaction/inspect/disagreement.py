@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reliability.deployment.airflow_api import DagRun
 
 Emitted = Callable[[str], "list[int] | None"]
-HasRunSince = Callable[["DagRun"], bool]
+IsForgotten = Callable[["DagRun"], bool]
 
 
 class Disagreement(str, Enum):
@@ -65,23 +65,24 @@ def compare(
     dag_id: str,
     runs: Iterable[DagRun],
     known: Mapping[str, Row],
-    emissions: Mapping[str, Row],
+    has_emitted: Mapping[str, bool],
     emitted: Emitted,
-    has_run_since: HasRunSince,
+    is_forgotten: IsForgotten,
 ) -> Iterator[DisagreeingRun]:
     """Compare the runs of a DAG with the ledger's, oldest first, the order in which to clear them.
 
     :param known: run_id -> its txids in the ledger
-    :param emissions: run_id -> whether it has emitted all that it should; a run of an empty
+    :param has_emitted: run_id -> whether it has emitted all that it should; a run of an empty
         interval has no txids
     :param emitted: returns what a run's emit returned; called for runs of which the ledger has no
         record, or not of their last clear
-    :param has_run_since: says whether a task of a run has worked for it since its last clear
+    :param is_forgotten: says whether a task has worked for a run since its last clear, of which the
+        ledger does not know
     """
     gone = dict(known)
     for run in runs:
-        row, emission = gone.pop(run.run_id, None), emissions.get(run.run_id)
-        judged = _judge(run, row, emission, emitted, has_run_since)
+        row, has = gone.pop(run.run_id, None), has_emitted.get(run.run_id)
+        judged = _judge(run, row, emitted, is_forgotten, has_emitted=has)
         if judged is not None:
             what, txids = judged
             yield DisagreeingRun(
@@ -96,24 +97,20 @@ def compare(
 def _judge(
     run: DagRun,
     row: Row | None,
-    emission: Row | None,
     emitted: Emitted,
-    has_run_since: HasRunSince,
+    is_forgotten: IsForgotten,
+    *,
+    has_emitted: bool | None,
 ) -> tuple[Disagreement, str] | None:
     """Return the disagreement and its txids.
 
-    :param emission: None if the ledger knows of none
+    :param has_emitted: None if the ledger knows of no emission
     """
     if not run.has_ended:
         if run.state != "running" or row is None or not row["silent"]:
             return None
         return Disagreement.SILENT, format_ranges(row["unsatisfied"])
-    has_emitted = emission is not None and emission["has_emitted"]
-    heard_at = [one["heard_at"] for one in (row, emission) if one is not None]
-    is_forgotten = row is None and not has_emitted
-    if heard_at and run.queued_at is not None and max(heard_at) < run.queued_at:
-        is_forgotten = is_forgotten or has_run_since(run)
-    if is_forgotten and run.state == "success":
+    if run.state == "success" and ((row is None and not has_emitted) or is_forgotten(run)):
         txids = emitted(run.run_id)
         if txids != []:
             return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
@@ -124,9 +121,7 @@ def _judge(
         what = Disagreement.HELD if row["held"] else Disagreement.UNSATISFIED
         return what, format_ranges(row["unsatisfied"])
     if run.state == "failed" and is_satisfied:
-        if (
-            emission is not None and not has_emitted
-        ):  # it was cleared, and did not emit what it should
+        if has_emitted is False:  # it was cleared, and did not emit what it should
             return None
         return Disagreement.SATISFIED, ""
     if run.state == "failed" and row["open"]:

@@ -16,7 +16,7 @@ from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import ends_of, interval_of
 
-_RANGE = re.compile("(.)-(.)")
+_IN_BRACKETS = re.compile(".-.|.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +117,19 @@ def _part(part: str) -> str:
             return "[^/]"
     if part.startswith("[") and part.endswith("]"):
         is_negated = part[1] == "!"
-        # a range from a later character to an earlier one has none
-        inside = _RANGE.sub(lambda m: m[0] if m[1] <= m[2] else "", part[1 + is_negated : -1])
-        if not inside:
-            return "[^/]" if is_negated else "(?!.*)"
-        return "[" + "^" * is_negated + re.sub(r"([\\\[^])", r"\\\1", inside) + "]"
+        inside = "".join(map(_characters, _IN_BRACKETS.findall(part[1 + is_negated : -1])))
+        if is_negated:
+            return f"[^/{inside}]"
+        return f"[{inside}]" if inside else "(?!.*)"
     return re.sub(r"([^\w\s/])", r"\\\1", part)
+
+
+def _characters(part: str) -> str:
+    """Return a character or a range as brackets have it; a range that runs backwards is empty."""
+    if len(part) == 1:
+        return f"\\{part}" if part in r"\[]^-" else part
+    first, last = part[0], part[-1]
+    return f"{_characters(first)}-{_characters(last)}" if first <= last else ""
 
 
 def _as_stored(file: str) -> str:
