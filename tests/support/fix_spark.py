@@ -23,6 +23,8 @@ def spark(environment) -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+    # py4j tells the root logger of what it can no longer give back, when its stream is closed
+    logging.raiseExceptions = False
 
 
 @pytest.fixture
