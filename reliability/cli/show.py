@@ -33,7 +33,7 @@ from reliability.transaction.inspect.story import story_of_txid, what_happened
 
 MAX_ITEMS = 20  # that are printed
 MAX_TXIDS = 1000  # whose times are summed up
-_WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*)(?::(\d+))?$")
+_WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d{0,17})(?::(\d{1,9}))?$")
 
 
 @verb(

@@ -158,7 +158,7 @@ def _nothing(
         if rows:
             items = ", ".join(row["item"] for row in rows)
             sentences.append(f"it has read, for example, {items}")
-    return NothingSelected("; ".join(sentences))
+    return NothingSelected("; ".join(sentences), topology=topology)
 
 
 def _last_run(connection: LedgerConnection, topology: str, interval: Interval) -> str:
