@@ -166,11 +166,9 @@ class Checkpoint:
             change = change_at(self.connection, self.topology, message.commit_number)
         for participant in self._participants():
             try:
-                differences = participant.handle(message, self.plan, self.patience)
+                differences = participant.handle(message, self.plan, self.patience, change)
                 if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
                     self._differences += differences
-                if change is not None:
-                    participant.check_change(message.commit_number, change)
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:

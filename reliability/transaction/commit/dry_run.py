@@ -77,7 +77,7 @@ def try_plan(
                     raise CheckpointMismatch(
                         f"it has applied c={reached}, but the ledger c={locked['commit_number']}"
                     )
-                if not 0 <= reached - locked["commit_number"] <= dropped:
+                if reached > locked["commit_number"] + dropped:
                     raise LedgerBusy(
                         f"{topology} was changed during the dry run: it is at c={reached}"
                     )

@@ -41,13 +41,19 @@ class Participant:
         self.topology = topology
 
     def handle(
-        self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS
+        self,
+        message: Message,
+        plan: Plan,
+        patience: int = PATIENCE_SECONDS,
+        change: str | None = None,
     ) -> Sequence[Difference]:
         """Carry out a message; a return is a yes vote, with the differences that were made.
 
         PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back. Violations of
         audits are a no to PREPARE; what is decided, they do not refuse (C12).
 
+        :param change: what the message's commit number was in the coordinator's ledger, if this
+            database has to have made the same change: it may have been restored, and gone on
         :raises CheckpointTakenOver: the message is from a driver that was replaced
         :raises CheckpointMismatch: this database has not applied what the driver expects
         """
@@ -61,18 +67,13 @@ class Participant:
             case CheckpointAction.ROLLBACK | CheckpointAction.INIT_STATE:
                 with self.connection.transaction() as tx:
                     self._judge(tx, message, patience)
+                    c = message.commit_number
+                    if change not in (None, change_at(tx, self.topology, c)):
+                        raise CheckpointMismatch(
+                            f"its c={c} is another change than the coordinator's"
+                        )
                     tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
         return ()
-
-    def check_change(self, commit_number: int, change: str) -> None:
-        """Check that a commit number was the same change here as in the coordinator's ledger.
-
-        :raises CheckpointMismatch: one of them was restored to before the change, and went on
-        """
-        if change_at(self.connection, self.topology, commit_number) != change:
-            raise CheckpointMismatch(
-                f"its c={commit_number} is another change than the coordinator's"
-            ).in_database(self.name)
 
     def _apply(
         self, tx: DatabaseTransaction, message: Message, plan: Plan, patience: int
