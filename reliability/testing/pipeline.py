@@ -35,7 +35,7 @@ from reliability.testing.faults import Death, Fault, Faults
 from reliability.testing.server import TestServer
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact, contact, settle
-from reliability.transaction.own_run import PollingExecutor, RunStep
+from reliability.transaction.own_run import PollingExecutor, RunFailed, RunStep
 from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.replay import ReplayRequest, ReplayRun
 from reliability.transaction.run import run_transaction
@@ -203,7 +203,10 @@ class Pipeline:
             with session() as connection:
                 last = connection.one("topology_position", topology=topology.name)["next_txid"]
                 request = ReplayRequest(topology=topology, txids=range(1, last), by=TASK)
-                ReplayRun(connection, request, in_session(self.spark, topology)).run()
+                try:
+                    ReplayRun(connection, request, in_session(self.spark, topology)).run()
+                except RunFailed as failed:
+                    raise failed.first from None
 
     def assert_replay_changes_nothing(self) -> None:
         """Replay all that has committed, and compare the tables.
