@@ -97,9 +97,6 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             known = {row["run_id"]: row for row in rows}
             emissions = connection.all("emissions_of_dag", dag_id=dag_id)
             has_emitted = {row["run_id"]: row["has_emitted"] for row in emissions}
-            heard = defaultdict(list)
-            for row in connection.all("runs_heard_of", dag_id=dag_id):
-                heard[row["run_id"]].append(row)
             if runs is None:
                 if known:
                     what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
@@ -107,13 +104,15 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
                 continue
             compared += len(listed)
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)
-            emit = [row["task_id"] for row in recorded]
             emits = {row["topology"]: row["task_id"] for row in recorded}
-            emitted = partial(emitted_by_run, api, dag_id, emit or [EMIT])
+            heard = defaultdict(list)
+            for row in connection.all("runs_heard_of", dag_id=dag_id):
+                heard[row["run_id"]].append(row)
+            emitted = partial(emitted_by_run, api, dag_id, [*emits.values()] or [EMIT])
             is_forgotten = partial(was_forgotten, api, dag_id, emits, heard)
             found = compare(dag_id, listed, known, has_emitted, emitted, is_forgotten)
             # In a DAG with other tasks, these may have failed.
-            others = set(emit) - {EMIT}
+            others = {*emits.values()} - {EMIT}
             disagreeing += [o for o in found if not others or o.what is not Disagreement.SATISFIED]
     return disagreeing, compared
 

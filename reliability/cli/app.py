@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -174,12 +174,11 @@ def ledger(topology: str = "") -> Iterator[LedgerConnection]:
 
     :param topology: a name to check too; it may be dropped while the command runs
     """
-    with open_ledger("cli", topology) as connection:
-        if not topology:
-            yield connection
-            return
-        with unless_dropped(connection, topology):
-            yield connection
+    with (
+        open_ledger("cli", topology) as connection,
+        unless_dropped(connection, topology) if topology else nullcontext(),
+    ):
+        yield connection
 
 
 def names(connection: LedgerConnection, topology: str) -> list[str]:
