@@ -14,7 +14,6 @@ from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import (
     AttemptFenced,
-    CheckpointMismatch,
     LedgerBusy,
     NothingToReplay,
     ReliabilityError,
@@ -32,7 +31,7 @@ from reliability.transaction.commit.apply import (
     record_differences,
 )
 from reliability.transaction.commit.participant import rolled_back
-from reliability.transaction.commit.saved_checkpoint import checkpoint_of
+from reliability.transaction.commit.saved_checkpoint import check_reached, checkpoint_of
 from reliability.transaction.process.audit import record_outcome
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -73,10 +72,7 @@ def try_plan(
         for participant in participants:
             with rolled_back(participant) as tx:
                 reached = checkpoint_of(lock_mirror(tx, topology)).state.commit_number
-                if reached < locked["commit_number"]:  # it commits before the ledger does
-                    raise CheckpointMismatch(
-                        f"it has applied c={reached}, but the ledger c={locked['commit_number']}"
-                    )
+                check_reached(reached, locked["commit_number"])
                 if reached > locked["commit_number"] + dropped:
                     raise LedgerBusy(
                         f"{topology} was changed during the dry run: it is at c={reached}"

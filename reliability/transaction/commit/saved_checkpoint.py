@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from reliability.core.checkpoint import CheckpointState, Phase
-from reliability.core.errors import CheckpointTakenOver
+from reliability.core.errors import CheckpointMismatch, CheckpointTakenOver
 from reliability.core.plan import Plan, dropped_by, planned_from_json
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
@@ -28,6 +28,16 @@ def change_at(ledger: Ledger, topology: str, commit_number: int) -> str:
     """Return what a commit number was in a database: "" if nothing has changed its states yet."""
     row = ledger.first("change_at", topology=topology, commit_number=commit_number)
     return row["change"] if row else ""
+
+
+def check_reached(reached: int, commit_number: int) -> None:
+    """Check that a participant has applied what the coordinator had before it was looked at.
+
+    :param reached: its commit number; it commits before the coordinator does
+    :raises CheckpointMismatch: it has not: it was restored
+    """
+    if reached < commit_number:
+        raise CheckpointMismatch(f"it has applied c={reached}, but the ledger c={commit_number}")
 
 
 def checkpoint_of(row: Row) -> SavedCheckpoint:

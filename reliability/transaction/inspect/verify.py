@@ -13,6 +13,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState
 from reliability.states.verify_table import differing_rows, examples
+from reliability.transaction.commit.saved_checkpoint import check_reached, checkpoint_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
@@ -55,8 +56,12 @@ def verify(
 
     Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
     contributions are locked: a merge between both would hide their rows from it (H10).
+
+    :raises CheckpointMismatch: a database lacks commits, as it was restored; its tables may still
+        agree with its own contributions
     """
     results: list[Verified] = []
+    applied: int | None = None
     with TopologyDatabases.of_known(connection, topology) as databases:
         for database in databases.all:
             known = declared_tables(database, topology)
@@ -65,6 +70,10 @@ def verify(
                 for tables in known:
                     if tables.keeps_contributions:
                         tx.queue(tables.hold_contributions())
+                row = tx.first("locked_topology", topology=topology)
+                reached = min(checkpoint_of(row).state.participants_at) if row else 0
+                applied = reached if applied is None else applied
+                check_reached(reached, applied)
                 states = declared_tables(tx, topology)
                 progress.more(len(states))
                 for state in states:
