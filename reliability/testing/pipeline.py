@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,6 +97,8 @@ class Pipeline:
     def run(self, topology: Topology, *, interval: str | Interval | None = None) -> list[int]:
         """Emit, process and commit as a new run of the topology's DAG; return the run's txids.
 
+        It does not wait for the topology's own least times between attempts and between commits.
+
         :param interval: such as `2026-01` or `2026-01-02`; None for a spout without intervals
         :raises InvalidDefinition: the interval does not fit the spout
         :raises ReliabilityError: what the run fails with
@@ -104,7 +106,8 @@ class Pipeline:
         if isinstance(interval, str):
             interval = Interval.parse(interval, topology.spout.time_zone or UTC)
         check_interval(topology, interval)
-        self._topologies[topology.name] = topology
+        at_once = replace(topology, emit_interval_seconds=0, checkpoint_interval_seconds=0)
+        self._topologies[topology.name] = at_once
         self._make_schemas(topology)
         run = _TestRun(
             topology.name, interval, Run(dag_id=TASK, run_id=f"run {len(self._runs) + 1}")
