@@ -93,6 +93,8 @@ class IcebergLog(TableLog):
         snapshot = self._snapshots.get(version)
         if snapshot is None:
             raise self._expired(f"snapshot {version}")
+        if version not in self._line:
+            raise self._left(version)
         entries = [each for each, _ in self._entries(snapshot)]
         masked = any(entry.data_file.content != _DATA for entry in entries)
         files = [
@@ -126,8 +128,11 @@ class IcebergLog(TableLog):
             return begin
         if is_expired:
             raise self._expired("a snapshot that no txid has read")
-        raise SourceChanged(
-            f"{self.where} does not go back to snapshot {position.version} any more, which a txid "
+        raise self._left(position.version)
+
+    def _left(self, version: int) -> SourceChanged:
+        return SourceChanged(
+            f"{self.where} does not go back to snapshot {version} any more, which a txid "
             "has read: it was rolled back, or its main branch was replaced",
             remedy=Remedy(
                 "set the branch to that snapshot, or to one behind it; then {resume_runs}."
@@ -152,10 +157,14 @@ class IcebergLog(TableLog):
         """Say whether the oldest snapshot that is left is the next one after an expired one.
 
         Some libraries let it forget its parent; only the second format of tables counts snapshots.
+        They are counted on after a rollback: it must have something that the expired one has written.
         """
         oldest = self._snapshots.get(self._line[0]) if self._line else None
-        return bool(
-            oldest and position.sequence and oldest.sequence_number == position.sequence + 1
+        if not (oldest and position.sequence and oldest.sequence_number == position.sequence + 1):
+            return False
+        return any(
+            position.sequence in (entry.file_sequence_number, manifest.sequence_number)
+            for entry, manifest in self._entries(oldest, with_deleted=True)
         )
 
     def _commit(self, snapshot: Any) -> Commit:

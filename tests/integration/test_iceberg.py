@@ -44,7 +44,7 @@ from reliability.core.errors import (
     SourceRewritten,
     SourceUnreadable,
 )
-from reliability.core.spout import NoItems
+from reliability.core.spout import BatchMeta, NoItems
 from reliability.deployment.lazy import pa, pq
 from reliability.spouts.iceberg_log import IcebergLog
 from reliability.spouts.log_spout import LogSpout
@@ -295,6 +295,29 @@ def test_a_rollback_is_found_whatever_since_says(filled):
     filled.append((6, "Tue", 3))
     [current] = [each.snapshot_id for each in filled.table.refresh().history()][-1:]
     assert record(replace(spout, since=current), txids) == [1]
+
+
+def test_a_rollback_is_found_after_what_was_rolled_back_has_expired(filled):
+    """E6: snapshots are counted on, so the next one seemed to follow the expired one."""
+    txids = Txids()
+    record(SPOUT, txids)
+    first, last = filled.ids[0], filled.ids[-1]
+    filled.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    filled.append((2, "Mon", 7))
+    filled.table.maintenance.expire_snapshots().by_ids([first, last]).commit()
+    with pytest.raises(SourceChanged, match=r"no txid has read .* has expired"):
+        record(SPOUT, txids)
+
+
+def test_the_rest_of_a_first_snapshot_is_not_read_after_a_rollback_behind_it(filled):
+    """E6: it was emitted, with a warning, though the table has its rows no more."""
+    filled.append((5, "Tue", 3))
+    txids, spout = Txids(), replace(SPOUT, max_files_per_batch=1)
+    [first, *_] = spout.cut(spout.plan(None, txids))
+    txids.record(BatchMeta(items=first, emitted=spout.count(first)))
+    filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
+    with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
+        spout.plan(None, txids)
 
 
 def test_a_snapshot_that_since_names_may_expire_once_it_was_read(filled):
