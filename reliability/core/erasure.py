@@ -2,7 +2,8 @@
 
 A person is a value of a column, such as customer 17. The ledger keeps a salted hash of its text.
 Rows of later attempts are compared with the hashes, so the text must be the same in Spark, Postgres
-and JSON: only integers, texts and uuids have one.
+and JSON: only integers, texts and uuids have one. What has the form of a uuid is one person in all
+notations, whatever the type of the column: another state may give it another one.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from reliability.core.aggregators import Append, Avg, Count, Sum
+from reliability.core.aggregators import Append, First, Latest, Max, Min, Upsert
 from reliability.core.errors import EraseNotPossible
 from reliability.core.state import State
 from reliability.core.texts import parse_exact
@@ -25,6 +26,7 @@ from reliability.core.types import base_type
 ERASED = "erased"
 INTEGERS = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying")
+_UUID = re.compile("[0-9a-f]{32}")
 _BIGINTS = range(-(2**63), 2**63)
 
 
@@ -33,17 +35,15 @@ class Person:
     """A value of a column: rows that have it are erased.
 
     :param value: as `person_of` writes it
-    :param is_uuid: notations of one uuid are one person
     """
 
     column: str
     value: str = field(repr=False)  # for no log
-    is_uuid: bool = False
 
     @property
     def text(self) -> str:
         """Return what is compared and hashed."""
-        return comparable(self.value, is_uuid=self.is_uuid)
+        return comparable(self.value)
 
     def hashed(self, salt: str) -> str:
         return hash_of(salt, self.text)
@@ -51,8 +51,7 @@ class Person:
     def is_in(self, values: Mapping[str, object]) -> bool:
         """Say whether a JSON object has the value in this column, written in whatever case."""
         return any(
-            name.lower() == self.column.lower()
-            and _text_of(value, is_uuid=self.is_uuid) == self.text
+            name.lower() == self.column.lower() and _text_of(value) == self.text
             for name, value in values.items()
         )
 
@@ -75,7 +74,7 @@ class Person:
         if self.column.lower() in row.shown:
             return False
         word = rf"(?<!\w){re.escape(self.text)}(?!\w)"
-        text = comparable(row.contents, is_uuid=self.is_uuid)
+        text = row.contents if self.text == self.value else _without_dashes(row.contents)
         return None if row.is_cut or re.search(word, text, re.IGNORECASE) else False
 
 
@@ -110,23 +109,18 @@ class Persons:
     """
 
     def __init__(self, persons: Iterable[Person]) -> None:
-        self._texts: set[tuple[str, bool, str]] = set()
+        self._texts: set[tuple[str, str]] = set()
         self._columns: set[str] = set()
-        self._by_word: dict[tuple[bool, str], list[Person]] = {}
+        self._by_word: dict[str, list[Person]] = {}
         for person in persons:
-            self._texts.add((person.column.lower(), person.is_uuid, person.text))
+            self._texts.add((person.column.lower(), person.text))
             self._columns.add(person.column.lower())
             words = _words(person.text) or [""]
-            self._by_word.setdefault((person.is_uuid, words[0]), []).append(person)
-        self._notations = {is_uuid for is_uuid, _ in self._by_word}
+            self._by_word.setdefault(words[0], []).append(person)
 
     def are_in(self, values: Mapping[str, object]) -> bool:
         """Say whether `Person.is_in` is true for one of them."""
-        return any(
-            (name.lower(), is_uuid, _text_of(value, is_uuid=is_uuid)) in self._texts
-            for name, value in values.items()
-            for is_uuid in self._notations
-        )
+        return any((name.lower(), _text_of(value)) in self._texts for name, value in values.items())
 
     def have(self, row: Quarantined) -> bool | None:
         """Say whether `Person.has` is true for one of them, and otherwise None for one of them."""
@@ -134,12 +128,8 @@ class Persons:
             return True
         if row.is_cut:
             return False if self._columns <= row.shown else None
-        persons = (
-            person
-            for is_uuid in self._notations
-            for word in {"", *_words(comparable(row.contents, is_uuid=is_uuid))}
-            for person in self._by_word.get((is_uuid, word), ())
-        )
+        words = {"", *_words(row.contents), *_words(_without_dashes(row.contents))}
+        persons = (person for word in words for person in self._by_word.get(word, ()))
         return None if any(person.has(row) is None for person in persons) else False
 
 
@@ -147,10 +137,10 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _text_of(value: object, *, is_uuid: bool) -> str | None:
+def _text_of(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None
-    return comparable(str(value), is_uuid=is_uuid)
+    return comparable(str(value))
 
 
 def _beginning(contents: str) -> dict[str, object]:
@@ -170,13 +160,20 @@ def _beginning(contents: str) -> dict[str, object]:
     return values
 
 
-def comparable(text: str, *, is_uuid: bool) -> str:
-    """Return what is the same for all notations of one value.
+def comparable(text: str) -> str:
+    """Return what is the same for all notations of one value: a uuid may have dashes anywhere.
 
-    >>> comparable("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}", is_uuid=True)
+    >>> comparable("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}")
     'a0eebc999c0b4ef8bb6d6bb9bd380a11'
+    >>> comparable("Bo-Li")
+    'Bo-Li'
     """
-    return re.sub("[-{}]", "", text).lower() if is_uuid else text
+    digits = _without_dashes(text).lower()
+    return digits if _UUID.fullmatch(digits) else text
+
+
+def _without_dashes(text: str) -> str:
+    return re.sub("[-{}]", "", text)
 
 
 def hash_of(salt: str, text: str) -> str:
@@ -203,17 +200,23 @@ def base_of(type_: str) -> str:
     return f"{base}[]" if is_array else base
 
 
-def shows_person(state: State, column: str) -> bool:
-    """Say whether a row shows the value of one of several rows in the column.
+def shown_in(state: State, column: str) -> Mapping[str, str]:
+    """Return the columns in which a row shows the value of one of several rows.
 
-    What the others have added cannot be told from what this person's has.
+    That is a value such as the latest one, or what it is the latest by. What the other rows have
+    added cannot be told from what this person's has.
+
+    :return: name -> the column in the frame for the state
     """
     value = state.values.get(column)
-    return value is not None and not isinstance(value, Append | Avg | Count | Sum)
+    shown = {each.name: column for each in state.columns() if each.orders_by == column}
+    if isinstance(value, First | Latest | Upsert | Min | Max):
+        shown[column] = value.column
+    return shown
 
 
 def column_in_spark(state: State, column: str) -> str:
-    """Return the name of the column in the frame for the state."""
+    """Return the name of the column in the frame for the state by which a row is a person's."""
     value = state.values.get(column)
     return value.column if isinstance(value, Append) else column
 
@@ -231,18 +234,18 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
     """
     types = {type_ for state in states if (type_ := type_of_person(state, column))}
     wrong = types - {*INTEGERS, *_TEXTS, "uuid"}
-    if wrong or ("uuid" in types and len(types) > 1):
+    if wrong or ("uuid" in types and not types.isdisjoint(INTEGERS)):
         raise EraseNotPossible(
             f"column {column} is {' and '.join(sorted(types))}, and only an integer, a text or a "
             "uuid tells a person",
             remedy="name another column that tells the person.",
         )
     try:
-        if "uuid" in types:
-            return Person(column, str(uuid.UUID(value)), is_uuid=True)
+        if "uuid" in types or _UUID.fullmatch(comparable(value)):
+            return Person(column, str(uuid.UUID(value)))
         if not types.isdisjoint(INTEGERS):
             number = int(value)
-            if number not in _BIGINTS:
+            if number not in _BIGINTS or not re.fullmatch("[+-]?[0-9]+", value.strip()):
                 raise ValueError
             value = str(number)
     except ValueError:
@@ -263,28 +266,29 @@ class ErasedKeys:
     """The hashes of a topology's erased persons.
 
     :param hashes: column -> salt -> hashes
-    :param uuids: the columns that are a uuid in a state
     """
 
     hashes: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    uuids: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, str]], states: Sequence[State]) -> ErasedKeys:
+    def of(cls, rows: Iterable[Mapping[str, str]]) -> ErasedKeys:
         hashes: dict[str, dict[str, frozenset[str]]] = {}
         for row in rows:
             of_column = hashes.setdefault(row["column_name"], {})
             of_column[row["salt"]] = of_column.get(row["salt"], frozenset()) | {row["key_hash"]}
-        uuids = {c for c in hashes for s in states if type_of_person(s, c) == "uuid"}
-        return cls(hashes, frozenset(uuids))
+        return cls(hashes)
 
     def columns_of(self, state: State) -> list[str]:
         """Return the columns by which rows of a state are left out."""
         return [column for column in self.hashes if type_of_person(state, column)]
 
+    def shown_in(self, state: State) -> list[tuple[str, str]]:
+        """Return the columns of a state's frame that show persons, and what each is erased as."""
+        return [(c, name) for name in self.hashes for c in {*shown_in(state, name).values()}]
+
     def has(self, column: str, value: object) -> bool:
         """Say whether a value of a column is an erased person; Spark decides the same."""
-        text = _text_of(value, is_uuid=column in self.uuids)
+        text = _text_of(value)
         return text is not None and any(
             hash_of(salt, text) in hashes for salt, hashes in self.hashes[column].items()
         )

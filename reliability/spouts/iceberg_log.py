@@ -157,7 +157,7 @@ class IcebergLog(TableLog):
         """Say whether the oldest snapshot that is left is the next one after an expired one.
 
         Some libraries let it forget its parent; only the second format of tables counts snapshots.
-        They are counted on after a rollback: it must have something that the expired one has written.
+        They are counted on after a rollback: it must have what the expired one has written.
         """
         oldest = self._snapshots.get(self._line[0]) if self._line else None
         if not (oldest and position.sequence and oldest.sequence_number == position.sequence + 1):

@@ -6,7 +6,7 @@ the target that goes, goes whole: all its contributions are of the same person.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,12 @@ from reliability.states.tables import TXID, StateTables, attempt_table_of
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
+
+
+#: as `comparable` writes a uuid in whatever notation; of the persons, only uuids differ from it
+_DIGITS = "lower(translate(row.{column}::text, '-{{}}', ''))"
+_UUID = "text <> value"
+_IS_UUID = f"{_DIGITS} = ANY (ARRAY(SELECT text FROM {{persons}} AND {_UUID}))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +54,11 @@ def erase_rows(
     staged: list[Row] = []
     for column in columns:
         if not tables.is_view:
-            of_target += tx.all(_delete(tables, tables.target, column))
+            for delete in _deletions(tables, tables.target, column):
+                of_target += tx.all(delete)
         for table in (tables.contribution, *map(attempt_table_of, attempt_tables)):
-            staged += tx.all(_delete(tables, table, column))
+            for delete in _deletions(tables, table, column):
+                staged += tx.all(delete)
     key = StateKey(tables.topology, tables.name)
     counted = _shrink_headers(tx, key, staged if tables.keeps_staged_rows else of_target)
     if txids := [row["txid"] for row in (*of_target, *staged)]:
@@ -77,55 +85,65 @@ def _shrink_headers(tx: DatabaseTransaction, key: StateKey, gone: Iterable[Row])
     return int(shrunk["rows"])
 
 
-def _delete(tables: StateTables, table: Identifier, column: str) -> Composed:
+def _deletions(tables: StateTables, table: Identifier, column: str) -> Iterator[Composed]:
     """Delete the persons' rows from a table, and count them by attempt.
 
-    The array is there before the rows are looked for, so an index over the column is used.
+    The array is there before the rows are looked for, so an index over the column is used. Where a
+    text may have a uuid in another notation, all rows are read.
     """
     has_attempt = table is not tables.target or "_attempt_id" in tables.target_columns()
     type_ = type_of_person(tables.state, column)
-    return SQL(
-        "WITH gone AS (DELETE FROM {table} AS row WHERE row.{column} = ANY (ARRAY("
-        "SELECT CAST(value AS {type}) FROM pg_temp.persons WHERE column_name = {name}))"
-        " RETURNING {txid} AS txid, {attempt_id} AS attempt_id)"
-        " SELECT txid, attempt_id, count(*) AS rows FROM gone GROUP BY 1, 2"
-    ).format(
-        table=table,
-        column=Identifier(column),
-        type=SQL("bigint" if type_ in INTEGERS else type_ or "text"),
-        name=Literal(column),
-        txid=Identifier(TXID),
-        attempt_id=Identifier("_attempt_id") if has_attempt else SQL("NULL::integer"),
-    )
+    cast = SQL("bigint" if type_ in INTEGERS else type_ or "text")
+    conditions = ["row.{column} = ANY (ARRAY(SELECT CAST(value AS {cast}) FROM {persons}))"]
+    if type_ not in (*INTEGERS, "uuid"):
+        conditions.append(f"EXISTS (SELECT FROM {{persons}} AND {_UUID}) AND {_IS_UUID}")
+    for condition in conditions:
+        yield SQL(
+            "WITH gone AS (DELETE FROM {table} AS row WHERE "
+            f"{condition}"
+            " RETURNING {txid} AS txid, {attempt_id} AS attempt_id)"
+            " SELECT txid, attempt_id, count(*) AS rows FROM gone GROUP BY 1, 2"
+        ).format(
+            table=table,
+            column=Identifier(column),
+            cast=cast,
+            persons=_persons(column),
+            txid=Identifier(TXID),
+            attempt_id=Identifier("_attempt_id") if has_attempt else SQL("NULL::integer"),
+        )
 
 
-def count_shown(tables: StateTables, column: str) -> Composed:
-    """Count the rows of the target, and contributions, that show a person as a value."""
-    shown = "SELECT FROM {} WHERE lower({}::text) = ANY (ARRAY({}))"
-    values = SQL("SELECT lower(value) FROM pg_temp.persons WHERE column_name = {}").format(
-        Literal(column)
+def _persons(column: str) -> Composed:
+    return SQL("pg_temp.persons WHERE column_name = {}").format(Literal(column))
+
+
+def count_shown(tables: StateTables, column: str, shown: Iterable[str]) -> Composed:
+    """Count the rows of the target, and contributions, that show a person in these columns."""
+    has_person = SQL(" OR ").join(
+        SQL(
+            "lower(row.{column}::text) = ANY (ARRAY(SELECT lower(value) FROM {persons}))"
+            f" OR {_IS_UUID}"
+        ).format(column=Identifier(name), persons=_persons(column))
+        for name in shown
     )
-    each = [
-        SQL(shown).format(table, Identifier(column), values)
-        for table in (tables.target, tables.contribution)
-    ]
     return SQL(
-        "SELECT (SELECT count(*) FROM ({}) AS t) + (SELECT count(*) FROM ({}) AS c) AS rows"
-    ).format(*each)
+        "SELECT (SELECT count(*) FROM {target} AS row WHERE {has_person})"
+        " + (SELECT count(*) FROM {contribution} AS row WHERE {has_person}) AS rows"
+    ).format(target=tables.target, contribution=tables.contribution, has_person=has_person)
 
 
 def count_erased(tables: StateTables, column: str, known: ErasedKeys) -> Composed:
     """Count the rows of the target whose column has the hash of an erased person."""
-    text = SQL("{}::text").format(Identifier(column))
-    if column in known.uuids:
-        text = SQL("replace({}, '-', '')").format(text)
+    text = SQL(
+        "CASE WHEN {digits} ~ '^[0-9a-f]{{32}}$' THEN {digits} ELSE row.{column}::text END"
+    ).format(digits=SQL(_DIGITS).format(column=Identifier(column)), column=Identifier(column))
     hashed = SQL("encode(sha256(convert_to({salt} || {text}, 'UTF8')), 'hex') = ANY ({hashes})")
     terms = [
         hashed.format(salt=Literal(salt), text=text, hashes=Literal(sorted(hashes)))
         for salt, hashes in known.hashes[column].items()
     ]
     return tables.sql(
-        "SELECT count(*) AS rows FROM {target} WHERE {known}", known=SQL(" OR ").join(terms)
+        "SELECT count(*) AS rows FROM {target} AS row WHERE {known}", known=SQL(" OR ").join(terms)
     )
 
 

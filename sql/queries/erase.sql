@@ -1,6 +1,7 @@
 -- create_persons --
 -- Make the table of the persons: what a COPY brings is in no statement, and so in no log of Postgres.
-CREATE TEMPORARY TABLE persons (column_name text, value text, in_json text) ON COMMIT DROP;
+-- `text` is compared; it is not the value if that is a uuid.
+CREATE TEMPORARY TABLE persons (column_name text, value text, text text, in_json text) ON COMMIT DROP;
 
 -- copy_persons --
 -- Copy the persons into that table.

@@ -44,6 +44,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.topology.alter import alter
 from tests.replay.shop import BY, Shop, shown
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
@@ -412,7 +413,52 @@ def test_an_order_is_erased_by_its_key(connection):
     assert stored(shop) == 0
     shop.replay(1)
     assert rows(connection, "SELECT count(*) FROM public.orders WHERE customer = 17") == [(0,)]
+    shop.commit([{**row, "number": 100 + n} for n, row in enumerate(batch(2))])
+    later = "SELECT customer, sum(n)::int FROM orders WHERE number >= 100 GROUP BY 1 ORDER BY 1"
+    assert rows(connection, later) == [(3, 2), (4, 2), (170, 3), (None, 2)]
     assert is_exact(shop)
+
+
+def test_who_only_decides_which_row_wins_is_no_total(connection):
+    """H12: the hidden column of `by` shows the person, and it was said that no column does."""
+    by = {**BY, "customer": "bigint"}
+    shop = Shop(
+        connection,
+        kinds=lambda _: [
+            State("words", key={"word": "text"}, values={"price": Latest("price", by, MONEY)}),
+            State("sums", key={"customer": "bigint"}, values=TOTALS),
+        ],
+    )
+    shop.commit([row for row in batch(1) if row["customer"] != 17])
+    erased(shop)
+    shop.commit(batch(2))
+    shown_by = "SELECT count(*) FILTER (WHERE _price_by_2 = {}) > 0 FROM words"
+    assert rows(connection, shown_by.format(17)) == [(False,)]
+    assert rows(connection, shown_by.format(170)) == [(True,)]
+    with pytest.raises(EraseNotPossible, match=r"state words, .* as _price_by_2"):
+        erased(shop, [("customer", "170")])
+
+
+@pytest.mark.parametrize("types", [("text", "uuid"), ("uuid", "text")])
+@pytest.mark.parametrize("is_added", [True, False], ids=["added", "replaced"])
+def test_a_uuid_stays_erased_whatever_type_a_later_state_gives_it(connection, types, is_added):
+    """H12: its hash was made of another notation; an alteration and a replay brought it back."""
+    first, second = (
+        State(name, key={"id": type_}, values={"n": Count()})
+        for name, type_ in zip(("people", "visitors"), types, strict=True)
+    )
+    visits = [{"id": id_, "day": date(2026, 1, 1)} for id_ in (ANNS, BOBS, ANNS.lower())]
+    shop = Shop(connection, kinds=lambda _: [first])
+    shop.commit(visits)
+    erased(shop, [("id", ANNS)])
+    assert rows(connection, "SELECT id::text, n FROM people") == [(BOBS, 1)]
+    altered = Shop(connection, kinds=lambda _: [first, second] if is_added else [second])
+    altered.source.sizes.append(len(visits))
+    altered.makes[1], altered.raised = visits, shop.raised
+    alter(connection, altered.topology, "a test")
+    altered.replay(1)
+    for state in altered.topology.states:
+        assert rows(connection, f"SELECT id::text, n FROM {state.name}") == [(BOBS, 1)]
 
 
 @pytest.mark.parametrize(
@@ -472,7 +518,8 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
     """H12: Spark and Postgres compare the same texts; what is left out is accounted for."""
     types = {"id": pa.string(), "who": pa.string(), "number": pa.int32()}
     file = tmp_path / "1997-01" / "a.parquet"
-    write_parquet(file, VISITS, pa.schema({**types, "price": pa.decimal128(10, 2)}))
+    file_schema = pa.schema({**types, "price": pa.decimal128(10, 2)})
+    write_parquet(file, VISITS, file_schema)
     topology = Topology(
         "shop",
         FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet"),
@@ -480,7 +527,7 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
             State("people", key={"id": "uuid"}, values=TOTALS),
             State("lines", values={"visitor": Append("who", "text")}),
             State("numbers", key={"number": "bigint"}, values=TOTALS),
-            State("whole", values=TOTALS),
+            State("whole", values={**TOTALS, "who": Latest("who", {"price": MONEY}, "text")}),
         ],
         visited,
     )
@@ -528,6 +575,12 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
         ("whole", "DROPPED", 1),
         ("whole", "QUARANTINED", 1),
     ]
+    monkeypatch.setattr(f"{__name__}.LOST", -1)
+    ann = [{"id": ANNS, "who": "Änn ✓", "number": 9, "price": Decimal(6)}]
+    write_parquet(tmp_path / "1997-02" / "a.parquet", ann, file_schema)
+    own.emit(month(1997, 2))
+    own.transact(2)  # what she adds to a total counts, and does not show her
+    assert rows(connection, "SELECT n, total, who FROM whole") == [(5, 20, None)]
 
 
 def test_who_was_erased_while_a_correction_waits_is_not_recorded_with_it(connection, shop):

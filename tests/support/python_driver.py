@@ -118,7 +118,8 @@ def _without_erased(
         if any(erased.has(name, row[column]) for name, column in columns.items()):
             dropped += Fold(row["_x"], 1)
         else:
-            kept.append(row)
+            shown = {c: None for c, name in erased.shown_in(state) if erased.has(name, row[c])}
+            kept.append({**row, **shown})
     return kept, [SetAside(Kind.DROPPED, ERASED, dropped)] if dropped.count else []
 
 

@@ -25,7 +25,7 @@ def test_persons_together_have_the_rows_that_each_of_them_has(seed):
     chosen = random.Random(seed)
     for _ in range(100):
         persons = [
-            Person("id", chosen.choice(UUIDS), is_uuid=True)
+            Person("id", chosen.choice(UUIDS))
             if chosen.random() < 0.3
             else Person(chosen.choice(["name", "Name", "number"]), chosen.choice(VALUES))
             for _ in range(chosen.randint(1, 4))

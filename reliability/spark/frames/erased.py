@@ -24,7 +24,7 @@ def is_erased(columns: Iterable[tuple[str, str]], erased: ErasedKeys) -> Column:
     :param columns: a frame's columns, and what each is called where it is erased
     """
     found = [
-        f"sha2(concat({literal(salt)}, {_text(column, is_uuid=name in erased.uuids)}), 256)"
+        f"sha2(concat({literal(salt)}, {_text(column)}), 256)"
         f" IN ({', '.join(map(literal, sorted(hashes)))})"
         for column, name in columns
         for salt, hashes in erased.hashes[name].items()
@@ -32,9 +32,11 @@ def is_erased(columns: Iterable[tuple[str, str]], erased: ErasedKeys) -> Column:
     return F.expr(" OR ".join(f"coalesce({each}, false)" for each in found or ["false"]))
 
 
-def _text(column: str, *, is_uuid: bool) -> str:
+def _text(column: str) -> str:
+    """Return what is compared; `$` would be before a last newline, too."""
     text = f"CAST({quoted(column)} AS string)"
-    return f"lower(regexp_replace({text}, '[-{{}}]', ''))" if is_uuid else text
+    digits = f"lower(translate({text}, '-{{}}', ''))"
+    return f"IF(length({digits}) = 32 AND {digits} RLIKE '^[0-9a-f]{{32}}', {digits}, {text})"
 
 
 def erased_columns(rows: DataFrame, erased: ErasedKeys) -> list[tuple[str, str]]:

@@ -134,7 +134,17 @@ def set_unstorable_aside(frame: DataFrame, state: State) -> DataFrame:
 
 
 def set_erased_aside(frame: DataFrame, state: State, erased: ErasedKeys) -> DataFrame:
-    """Drop the rows of a state's frame that are an erased person's (H12)."""
+    """Drop the rows of a state's frame that are an erased person's (H12).
+
+    Others stay that only show one, as the latest value: it becomes NULL, and the totals are theirs.
+    """
+    frame = frame.withColumns(
+        {
+            column: F.when(~is_erased([(column, name)], erased), F.col(quoted(column)))
+            for column, name in erased.shown_in(state)
+            if column in frame.columns
+        }
+    )
     columns = [(column_in_spark(state, name), name) for name in erased.columns_of(state)]
     # what is missing is told where the frame is staged
     present = [(column, name) for column, name in columns if column in frame.columns]

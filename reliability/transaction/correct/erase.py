@@ -28,7 +28,7 @@ from reliability.core.erasure import (
     Persons,
     Quarantined,
     person_of,
-    shows_person,
+    shown_in,
     type_of_person,
 )
 from reliability.core.errors import AuditFailed, EraseNotPossible, RowsUnaccounted
@@ -131,7 +131,7 @@ def erase(
         tx.run("hold_what_quotes_rows")
         quarantined, unclear = _erase_quarantined(tx, topology, persons)
         _check_known(states, columns, persons, quarantined + unclear)
-        salt, known = _salt(tx, topology, states)
+        salt, known = _salt(tx, topology)
         hashes = [person.hashed(salt) for person in persons]
         _check_number(known, columns, hashes)
         done = Erased(
@@ -229,15 +229,14 @@ def _check_exact(
 ) -> None:
     for own in states:
         for column in columns:
-            if not shows_person(own.state, column):
-                continue
-            if rows := tx.one(count_shown(own, column))["rows"]:
+            shown = [*shown_in(own.state, column)]
+            if shown and (rows := tx.one(count_shown(own, column, shown))["rows"]):
                 keys = " and ".join(own.state.key) or "none"
                 raise EraseNotPossible(
                     f"{rows:,} rows of state {own.name}, contributions among them, show the person "
-                    f"as the value {column}, and such a row may hold what others have added",
+                    f"as {' or '.join(shown)}, and such a row may hold what others have added",
                     remedy=f"erase these rows by their key first ({keys}): `reliability erase "
-                    f"{own.topology} --key COLUMN --state {own.name} --where '{column} = …'`.",
+                    f"{own.topology} --key COLUMN --state {own.name} --where '{shown[-1]} = …'`.",
                 )
 
 
@@ -270,7 +269,7 @@ def _copy(tx: DatabaseTransaction, persons: Iterable[Person]) -> None:
     tx.run("create_persons")
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(
-        (p.column, p.value, json.dumps(p.value, ensure_ascii=False)[1:-1]) for p in persons
+        (p.column, p.value, p.text, json.dumps(p.value, ensure_ascii=False)[1:-1]) for p in persons
     )
     tx.copy(queries()["copy_persons"], io.BytesIO(text.getvalue().encode()))
 
@@ -310,10 +309,7 @@ def _erase_corrections(tx: DatabaseTransaction, topology: str, persons: Sequence
     return tx.run("erase_corrections", ids=ids) if ids else 0
 
 
-def _salt(
-    tx: DatabaseTransaction, topology: str, states: Sequence[StoredState]
-) -> tuple[str, ErasedKeys]:
+def _salt(tx: DatabaseTransaction, topology: str) -> tuple[str, ErasedKeys]:
     """Return the salt of the topology's keys, and those that are known."""
     rows = tx.all("erased_keys", topology=topology)
-    known = ErasedKeys.of(rows, [own.state for own in states])
-    return (rows[0]["salt"] if rows else secrets.token_hex(16)), known
+    return (rows[0]["salt"] if rows else secrets.token_hex(16)), ErasedKeys.of(rows)

@@ -125,7 +125,7 @@ def read_corrections(connection: LedgerConnection, grant: Grant) -> list[Correct
 
 def read_erased(connection: Ledger, topology: Topology) -> ErasedKeys:
     """Return whose rows an attempt leaves out; an erasure fences those that run (H12)."""
-    return ErasedKeys.of(connection.all("erased_keys", topology=topology.name), topology.states)
+    return ErasedKeys.of(connection.all("erased_keys", topology=topology.name))
 
 
 def store_quarantined(
