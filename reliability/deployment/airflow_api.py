@@ -38,6 +38,7 @@ class DagRun:
     state: str
     interval: Interval | None = None
     queued_at: datetime | None = None
+    logical_date: datetime | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -52,6 +53,19 @@ class TaskInstance:
     map_index: int
     state: str | None
     started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """A backfill in Airflow, of the logical dates from one to another.
+
+    :param is_cancelled: Airflow begins no run of it any more, also none that is cleared
+    """
+
+    first: datetime
+    last: datetime
+    created_at: datetime
+    is_cancelled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +132,24 @@ class Airflow:
             for row in self._pages(path, "task_instances", "id")
         ]
 
-    def _pages(self, path: str, rows: str, order: str) -> Iterator[Mapping[str, Any]]:
+    def backfills(self, dag_id: str) -> list[Backfill]:
+        """Return the backfills of a DAG; none if the token's user may not see them."""
+        with suppress(NotPossible):
+            return [
+                Backfill(
+                    first=_at(row["from_date"]),
+                    last=_at(row["to_date"]),
+                    created_at=_at(row["created_at"]),
+                    is_cancelled=bool(row["is_paused"] and row["completed_at"]),
+                )
+                for row in self._pages("/backfills", "backfills", "id", dag_id=dag_id)
+            ]
+        return []
+
+    def _pages(self, path: str, rows: str, order: str, **more: str) -> Iterator[Mapping[str, Any]]:
         offset = 0
         while True:
-            query = urlencode({"limit": PAGE, "offset": offset, "order_by": order})
+            query = urlencode({"limit": PAGE, "offset": offset, "order_by": order, **more})
             answer = self._ask("GET", f"{path}?{query}") or {}
             page = answer.get(rows, [])
             yield from page
@@ -208,12 +236,20 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
         interval = Interval(start, end)
     queued_at = _moment(run.get("queued_at"))
     return DagRun(
-        run_id=run["dag_run_id"], state=run["state"], interval=interval, queued_at=queued_at
+        run_id=run["dag_run_id"],
+        state=run["state"],
+        interval=interval,
+        queued_at=queued_at,
+        logical_date=_moment(run.get("logical_date")),
     )
 
 
 def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+    return _at(text) if text else None
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _path(dag_id: str, run_id: str | None = None) -> str:

@@ -951,6 +951,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
     others: Mapping[str, str] = MappingProxyType({})
+    mapped: Sequence[str] = ("transaction.process", "transaction.commit", "transaction.close")
+    backfills: Sequence[Mapping[str, object]] = ()
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
 
@@ -959,6 +961,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
         match path.split("/"):
             case ["", "api", "v2", "monitor", "health"]:
                 self.answer(self.health)
+            case ["", "api", "v2", "backfills"]:
+                self.answer({"backfills": self.backfills})
             case ["reliability_housekeeping"]:
                 self.answer(self.housekeeping)
             case ["shop"]:
@@ -988,13 +992,13 @@ class FakeAirflow(BaseHTTPRequestHandler):
             {"task_id": task, "map_index": -1, "state": s} for task, s in states.items()
         ]
         for index in range(len(self.emitted.get(run_id, ()))):
-            for task in ("transaction.process", "transaction.commit", "transaction.close"):
+            for task in self.mapped:
                 task_id = f"{self.group}{task}"
                 tasks.append({"task_id": task_id, "map_index": index, "state": "failed"})
         return [{"start_date": self.started.get(task["task_id"]), **task} for task in tasks]
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
-        interval = {"data_interval_start": start, "data_interval_end": end}
+        interval = {"data_interval_start": start, "data_interval_end": end, "logical_date": start}
         queued = {"queued_at": self.queued.get(run_id)}
         return {"dag_run_id": run_id, "state": state, "conf": conf, **interval, **queued}
 
@@ -1126,6 +1130,57 @@ def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting
         [left] = read("resume-runs", "shop", code=3)["runs"]
     assert left["txids"] == [4]
     assert left["because"].endswith("which it never gets if its backfill was cancelled")
+
+
+DATES = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+CANCELLED = {
+    **{"from_date": DATES[0], "to_date": DATES[1], "created_at": "2026-02-01T00:00:00Z"},
+    **{"is_paused": True, "completed_at": "2026-02-01T01:00:00Z"},
+}
+NEWER = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
+
+
+@pytest.mark.parametrize("state", ["failed", "queued"])
+def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop, state):
+    """R4: Airflow starts none; it said that runs were cleared, and then that none is left undone."""
+    run = ("backfill__x", state, *DATES)
+    facts = {"runs": [run], "ends": {"emit": "failed", "settle": "failed"}}
+    again = (
+        "airflow backfill create --dag-id shop --from-date 2026-01-01T00:00:00+00:00 "
+        "--to-date 2026-01-01T00:00:00+00:00 --reprocess-behavior failed"
+    )
+    with fake_airflow(**facts, backfills=[CANCELLED]) as airflow:
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        needs = "2026-01-01 needs a backfill that is not cancelled. Next:\n  "
+        assert said.endswith(
+            f"{needs}{again}\n"
+            if state == "failed"
+            else f"{needs}delete it in Airflow, then {again}\n"
+        )
+        assert airflow.cleared == []
+        airflow.ends = {"emit": "success", "settle": "failed"}  # nothing but its last task is red
+        left = read("resume-runs", "shop", code=0 if state == "failed" else 3)["runs"]
+        assert len(left) == (state == "queued")
+    with fake_airflow(**facts, backfills=[CANCELLED, NEWER]) as airflow:
+        say("resume-runs", "shop", "--yes")
+        assert len(airflow.cleared) == (state == "failed")
+
+
+def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
+    """R4: without it, each clear processed the txid, and nothing committed it."""
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    shop.runner.close(3, shop.run_of(3), ENDED)
+    facts: dict[str, Any] = {
+        **{"runs": [("run 1", "failed")], "emitted": {"run 1": [1, 2, 3]}},
+        **{"mapped": ("transaction.process", "transaction.close")},
+        **{"others": {"transaction.commit": "skipped"}},
+    }
+    with fake_airflow(**facts) as airflow:
+        say("resume-runs", "shop", "--yes")
+        [(_, body)] = airflow.cleared
+    mapped = [["transaction.close", 2], ["transaction.process", 2]]
+    assert body["task_ids"] == [mapped[0], "transaction.commit", mapped[1], "settle"]
 
 
 IN_A_GROUP = "UPDATE reliability.emission SET task_id = 'outer.shop.emit'"

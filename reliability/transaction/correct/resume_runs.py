@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
+from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SourceNotReady
@@ -21,7 +22,7 @@ from reliability.ledger.read_rows import interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 
 if TYPE_CHECKING:
-    from reliability.deployment.airflow_api import Airflow, DagRun, TaskInstance
+    from reliability.deployment.airflow_api import Airflow, Backfill, DagRun, TaskInstance
 
 TRANSACTION = "transaction."
 COMMITTED = "committed"
@@ -107,6 +108,7 @@ def runs_to_resume(
     rows = connection.all("unfinished_emissions", topology=topology)
     unfinished = {(row["dag_id"], row["run_id"]): row for row in rows}
     dags_here: list[str] = []
+    without_run = _WithoutRun(connection, api, topology, dags_here)
     for dag in connection.all("dags_of_topology", topology=topology):
         dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
@@ -123,6 +125,7 @@ def runs_to_resume(
             elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
             continue
         dags_here.append(dag_id)
+        backfills = cache(partial(api.backfills, dag_id))
         runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
             known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
@@ -132,13 +135,15 @@ def runs_to_resume(
             of_run = known.pop(run.run_id, None)
             has_emitted_since = partial(_has_emitted_since, connection, topology, dag_id, run)
             to_resume = _to_resume(api, dag_id, group, run, of_run, asked, has_emitted_since)
+            may_start = to_resume is None and run.state != "queued"
+            if not may_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
+                to_resume = without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
                 asked.update(to_resume.txids)
                 yield to_resume
             if of_run is not None:
                 asked.update(of_run["open"])  # it works on these
         lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
-    without_run = _WithoutRun(connection, api, topology, dags_here)
     for key, undone in elsewhere.items():
         if dags_here:  # the DAG was renamed: a run of the other one takes its txids up
             lost |= dict.fromkeys(undone, key)
@@ -256,16 +261,48 @@ class _WithoutRun:
                 if group_of(tx, self.topology, dag_id):
                     conf = {self.topology: conf}
             return f"{trigger} --conf {shlex.quote(as_json(conf))}"
-        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}+00:00"
-        return (
-            f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
-            f"--reprocess-behavior {'completed' if txids else 'failed'}"
+        return _backfill(dag_id, interval.start, "completed" if txids else "failed")
+
+    def cancelled(
+        self, dag_id: str, run: DagRun, to_resume: RunToResume | None
+    ) -> RunToResume | None:
+        """Return what makes a run of a cancelled backfill start, which a clear does not.
+
+        :param to_resume: what would be cleared; None if nothing is, and the run is queued
+        """
+        if run.logical_date is None or (to_resume is not None and to_resume.clears == SETTLE):
+            return None  # all is done: reconcile says that it can be marked
+        again = _backfill(dag_id, run.logical_date, "failed")
+        return RunToResume(
+            dag_id=dag_id,
+            run_id=run.run_id,
+            interval=run.interval,
+            txids=to_resume.txids if to_resume is not None else (),
+            tasks=None,
+            because=f"it is {run.state}, and its backfill was cancelled: Airflow never starts it",
+            next_step=again if run.state == "failed" else f"delete it in Airflow, then {again}",
+            needs="a backfill that is not cancelled",
         )
 
     def _runs_name_their_intervals(self) -> bool:
         """Say whether the schedule has no ticks, of which Airflow makes backfills."""
         row = self.connection.first("schedule", topology=self.topology)
         return row is not None and row["not_evaluated"] is not None
+
+
+def _backfill(dag_id: str, date: datetime, reprocessing: str) -> str:
+    at = f"{date:%Y-%m-%dT%H:%M:%S}+00:00"
+    return (
+        f"airflow backfill create --dag-id {dag_id} --from-date {at} --to-date {at} "
+        f"--reprocess-behavior {reprocessing}"
+    )
+
+
+def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
+    """Say whether the backfill of a run was cancelled: the last one that is over its date."""
+    date = run.logical_date
+    own = [each for each in backfills if date is not None and each.first <= date <= each.last]
+    return bool(own) and max(own, key=attrgetter("created_at")).is_cancelled
 
 
 def _may_be_at_work(row: Row) -> bool:
@@ -333,7 +370,8 @@ def _to_resume(
     if emitted is None or not set(undone) <= set(emitted):
         return clearing(whole, "Airflow no longer has what emit returned")
     indexes = {emitted.index(txid) for txid in undone}
-    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
+    # -1 is a task that the run ended before it was mapped: skipped, it would stay so
+    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in {*indexes, -1}]
     mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
     reason = row["reason"] if row else None
     if row is not None and not reason and {*undone} & {*row["open"]}:
