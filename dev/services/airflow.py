@@ -19,7 +19,16 @@ from dev.services.airflow_api import AirflowApi
 from dev.services.files import write_private
 from dev.services.ports import HOST, Ports
 from dev.services.postgres import EmbeddedPostgres
-from dev.services.processes import Background, run, stop_all, wait_until
+from dev.services.processes import (
+    Background,
+    family,
+    kill,
+    marked,
+    run,
+    stop_all,
+    title,
+    wait_until,
+)
 
 #: Component -> its command. The API server reads task logs from the disk: no log servers.
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
@@ -125,6 +134,8 @@ class AirflowServices:
         """Start what does not run, all at once; restart what runs with other settings."""
         if not self.background("api-server").is_alive():
             self.ports.free_port("airflow")  # a stranger may have taken ours since the last time
+        if not self.background("scheduler").is_alive():
+            self._end_workers()
         self._password()
         if not self.jwt_secret_file.is_file():
             write_private(self.jwt_secret_file, secrets.token_urlsafe(48))
@@ -134,6 +145,16 @@ class AirflowServices:
         for name, arguments in COMPONENTS.items():
             command = [self._python, component, *arguments]
             self.background(name).start(command, env, self.home, depends_on=made_from)
+
+    def _end_workers(self) -> None:
+        """End the workers of a scheduler that was killed alone.
+
+        They hold its session with Postgres, and so what it had locked: the next scheduler passes over
+        these runs, for ever.
+        """
+        for process in marked(str(self.state_dir)):
+            if title(process).startswith("airflow worker "):
+                kill(family(process))
 
     def wait_healthy(self, progress: Callable[[str], None]) -> None:
         """Wait until all four report a heartbeat made by the processes that run now."""

@@ -188,8 +188,15 @@ def marked(value: str) -> list[psutil.Process]:
     return found
 
 
+def title(process: psutil.Process) -> str:
+    """Return what a process is called, which it may have set itself; empty if it is gone."""
+    with suppress(psutil.Error, IndexError):
+        return process.cmdline()[0]
+    return ""
+
+
 def _bears(process: psutil.Process, value: str) -> bool:
     if process.environ().get(MARKER) == value:
         return True
-    is_titled = process.cmdline()[0].startswith("airflow ")
+    is_titled = title(process).startswith("airflow ")
     return is_titled and Path(process.cwd()).is_relative_to(value)

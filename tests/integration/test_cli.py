@@ -1142,7 +1142,7 @@ NEWER = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
 
 @pytest.mark.parametrize("state", ["failed", "queued"])
 def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop, state):
-    """R4: Airflow starts none; it said that runs were cleared, and then that none is left undone."""
+    """R4: Airflow starts none; it was said to be cleared, and then that none is left undone."""
     run = ("backfill__x", state, *DATES)
     facts = {"runs": [run], "ends": {"emit": "failed", "settle": "failed"}}
     again = (

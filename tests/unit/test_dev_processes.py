@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from dev.errors import DeadlineError
+from dev.services import airflow
+from dev.services.airflow import AirflowServices
 from dev.services.ports import Ports, is_free
 from dev.services.processes import Background, family, is_gone, marked, stop_all, wait_until
 
@@ -80,6 +85,31 @@ def test_a_port_is_remembered_until_somebody_takes_it(tmp_path: Path) -> None:
         assert not is_free(first)
         assert ports.free_port("web") != first
         stranger.communicate("")
+
+
+def test_the_workers_of_a_scheduler_that_was_killed_alone_are_ended(tmp_path, monkeypatch) -> None:
+    """They held its locks in Airflow's database: the next one passed over what they covered."""
+    monkeypatch.setattr(airflow, "COMPONENTS", {})
+    postgres: Any = SimpleNamespace(port=1)
+    services = AirflowServices(
+        root=tmp_path,
+        state_dir=tmp_path,
+        ports=Ports(file=tmp_path / "ports.json"),
+        postgres=postgres,
+        common_env=dict,
+    )
+    sleep = shutil.which("sleep")
+    worker, other = (
+        subprocess.Popen([f"airflow {title}", "60"], executable=sleep, cwd=tmp_path, env={})
+        for title in ("worker -- LocalExecutor: <idle>", "triggerer")
+    )
+    services.start()
+    try:
+        assert worker.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_an_orphan_that_overwrote_its_environment_is_found_by_its_folder(tmp_path: Path) -> None:
