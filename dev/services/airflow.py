@@ -149,8 +149,8 @@ class AirflowServices:
     def _end_workers(self) -> None:
         """End the workers of a scheduler that was killed alone.
 
-        They hold its session with Postgres, and so what it had locked: the next scheduler passes over
-        these runs, for ever.
+        They hold its session with Postgres, and so what it had locked: the next scheduler passes
+        over these runs, for ever.
         """
         for process in marked(str(self.state_dir)):
             if title(process).startswith("airflow worker "):

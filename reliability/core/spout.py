@@ -164,8 +164,8 @@ def last_of(item_type: type[_Item], metas: Iterable[BatchMeta]) -> _Item | None:
 
 
 def item_of(source: str, batches: Iterable[BatchMeta]) -> SourceItem | None:
-    """Return an item of a source in these batches, if there is one."""
-    items = chain.from_iterable(batch.items for batch in batches)
+    """Return an item of a source in the last of these batches that has one, if any does."""
+    items = chain.from_iterable(batch.items for batch in reversed([*batches]))
     return next((item for item in items if item.source == source), None)
 
 
@@ -271,7 +271,7 @@ class AllocatedItems(Protocol):
         """Return the last item of the last txid that ends with one of this class, if any does."""
 
     def of_source(self, source: str) -> SourceItem | None:
-        """Return an item that a txid has of a source, as it was then, if any has one."""
+        """Return an item of a source as the last txid with one has it, if any has."""
 
 
 class NoItems:

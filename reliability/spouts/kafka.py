@@ -125,11 +125,13 @@ class KafkaSpout(Spout):
         """
         with self._reader() as reader:
             offsets = reader.offsets(self.topic)
-            last = allocated.last(KafkaRange)
-            if last:
+            if last := allocated.last(KafkaRange):
                 self._own([last])
-                bounds = offsets.get(last.partition, (0, 0))
-                _check_is_same(reader, last, *bounds, may_lack_first=self.counted == READ)
+            for number in {*offsets, *([last.partition] if last else [])}:
+                item = allocated.of_source(source_of(self.cluster, self.topic, number))
+                bounds = offsets.get(number, (0, 0))
+                if isinstance(item, KafkaRange):
+                    _check_is_same(reader, item, *bounds, may_lack=self.counted == READ)
             ends = {number: end for number, (_, end) in offsets.items()}
             if interval is not None and self.timed:
                 ms = int(interval.end.timestamp() * 1000)
@@ -190,7 +192,7 @@ class KafkaSpout(Spout):
         rows = item.span
         if self.counted == READ:
             rows = sum(len(each) for each in reader.indices(*_place(item)))
-        return replace(item, rows=rows, first_ms=reader.first_time(*_place(item)))
+        return replace(item, rows=rows, last_ms=_last_time(reader, item))
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         ranges = list(enumerate(only(KafkaRange, items)))
@@ -366,28 +368,31 @@ class _ReadTask:
 
 
 def _check_is_same(
-    reader: KafkaReader, item: KafkaRange, low: int, high: int, *, may_lack_first: bool = False
+    reader: KafkaReader, item: KafkaRange, low: int, high: int, *, may_lack: bool = False
 ) -> None:
     """Raise SourceChanged if the partition has other messages than those of a range.
 
-    What retention has removed from it cannot be compared.
+    What retention has removed cannot be compared.
 
-    :param may_lack_first: nor can what compaction has removed; a new topic has its first offset
+    :param may_lack: nor can what compaction has removed
     """
     if high < item.end:
         raise SourceChanged(
             f"partition {item.partition} of topic {item.topic} ends at offset {high}, before the "
             f"end of {item.identity}: the topic was made anew, or has lost messages"
         )
-    if not low <= item.begin < item.end:
+    if max(low, item.begin) >= item.end:
         return
-    asked = replace(item, end=item.begin + 1) if may_lack_first else item
-    found = reader.first_time(*_place(asked))
-    if found != item.first_ms and not (may_lack_first and found == -1):
+    found = _last_time(reader, item)
+    if found != item.last_ms and not (may_lack and found == -1):
         raise SourceChanged(
-            f"the first message of {item.identity} was written at another time: the topic was made "
-            "anew, or compacted"
+            f"the last message of {item.identity} was written at another time: the topic was made "
+            "anew or compacted, or a broker that had not all of it became its leader"
         )
+
+
+def _last_time(reader: KafkaReader, item: KafkaRange) -> int:
+    return reader.time_of(item.topic, item.partition, item.end - 1)
 
 
 def _where(message: Any) -> str:

@@ -17,8 +17,8 @@ class KafkaRange(SourceItem):
 
     :param cluster: its name in the deployment; empty for the default one
     :param rows: how many messages are there, which is not always how many offsets
-    :param first_ms: when the first of them was written, in milliseconds since 1970; it tells a
-        topic from one that was made anew. -1 if there is none
+    :param last_ms: when the last of them was written, in milliseconds since 1970; it tells a topic
+        from one that was made anew, or has lost its end. -1 if its offset has no message
     :param kept_from: nothing before this offset is read: retention had removed it when the txid was
         refrozen
     """
@@ -30,7 +30,7 @@ class KafkaRange(SourceItem):
     first: int
     end: int
     rows: int
-    first_ms: int = -1
+    last_ms: int = -1
     kept_from: int = 0
 
     @property

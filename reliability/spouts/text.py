@@ -37,6 +37,7 @@ from reliability.spouts.records import (
     without_byte_order_mark,
 )
 
+_DECOMPRESSED = (".gz", ".bz2", ".zst")
 # Spark decompresses files with these names, pyarrow does not.
 _NOT_DECOMPRESSED = (".deflate", ".lz4", ".snappy", ".zstd")
 
@@ -104,6 +105,8 @@ class TextFormat(FileFormat):
                 )
             if path.endswith(_NOT_DECOMPRESSED):
                 raise OSError("compressed files are .gz, .bz2 or .zst")
+            if path.endswith(_DECOMPRESSED) and not info.size:
+                raise OSError("it is truncated: a compressed file without rows has bytes, too")
             with open_text(path, self.encoding, lenient=self.lenient) as lines:
                 rows = self._count(_as_spark_reads(lines, self) if self.counted else lines)
         except (OSError, pa.ArrowException, UnicodeError, _Refused, TooManyQuotes) as error:

@@ -128,13 +128,21 @@ class UpdatedRowsSpout(Spout):
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         """List what was changed since the last txid, one item per batch.
 
-        :raises SourceChanged: rows were committed into the window of the last txid, too late
+        :raises SourceChanged: rows were committed into the window of the last txid, too late; or
+            its database's clock was set back
         :raises TableUnreadable: the table's database refuses
         :raises InvalidDefinition: the table does not have these columns or this key
         """
         self._columns()
         first = self._after(allocated)
         settled = self.updates.settled(self.lag_seconds)
+        if first > settled.now:
+            raise SourceChanged(
+                f"table {self.table}: txids have read the changes of a time that is still to come: "
+                "the clock of its database was set back",
+                remedy="when the clock is past it, give each row that was changed meanwhile a "
+                f"later {self.updated_at}: changes before it are not read.",
+            )
         if settled.is_hidden:
             logger.warning(
                 "whether rows of %s are still to be committed with an older %s is not shown, so "

@@ -22,12 +22,13 @@ FIRST = -(210_866_803_200 * 1_000_000)  # the first moment that Postgres has: 47
 class Settled:
     """Up to when no row is still to come.
 
-    :param until: microseconds since 1970
+    :param until: microseconds since 1970, like `now`, the time of the database's clock
     :param is_hidden: sessions of other roles hide since when they are in a transaction
     :param oldest: since when a transaction is open, if any is
     """
 
     until: int
+    now: int
     is_hidden: bool
     oldest: datetime | None
 
@@ -54,7 +55,12 @@ class UpdatedTable:
         """
         with self.table.transaction() as tx:
             row = tx.one("settled_until", lag_seconds=lag_seconds)
-        return Settled(until=row["until"], is_hidden=bool(row["is_hidden"]), oldest=row["oldest"])
+        return Settled(
+            until=row["until"],
+            now=row["now"],
+            is_hidden=bool(row["is_hidden"]),
+            oldest=row["oldest"],
+        )
 
     def windows(self, first: int, last: int, most: int) -> list[tuple[int, int, Fold]]:
         """Return windows of about so many rows: first and last microsecond, and the fold.

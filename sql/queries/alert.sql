@@ -1,5 +1,7 @@
 -- lock_alerts --
--- One process at a time compares what is found with what is known.
+-- One process at a time compares what is found with what is known. The table first: an erasure that
+-- forgets a text holds it, and what was read before is not written afterwards.
+LOCK TABLE reliability.alert IN ROW EXCLUSIVE MODE;
 SELECT pg_advisory_xact_lock(hashtextextended('reliability.alert', 0)) AS locked;
 
 -- expired_leases --

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
@@ -29,6 +29,7 @@ from reliability import (
 )
 from reliability.core.errors import (
     AttemptFenced,
+    AttemptIncomplete,
     CorrectionRefused,
     EraseNotPossible,
     RowsUnaccounted,
@@ -41,6 +42,7 @@ from reliability.transaction.correct.quarantine import record_corrections
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.alerts import record_conditions
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
@@ -497,6 +499,29 @@ def test_the_command_asks_and_never_says_the_key(connection, shop):
     assert len(read("erase", "shop", *where)["keys"]) == 2
     say("erase", "shop", "--key", "customer=1", code=2)
     say("erase", "shop", "--key", "customer", "--dry-run", code=2)
+
+
+def test_an_alert_does_not_tell_what_an_erasure_forgets_meanwhile(connection, shop, monkeypatch):
+    """H12: it had read why a txid is blocked, and recorded that after the erasure."""
+    shop.deliver(batch(4))
+    told = AttemptIncomplete("a constraint of yours: Key (customer)=(17) already exists")
+    shop.runner.end_attempt(shop.begin(4), told)
+    shop.runner.close(4, shop.run_of(4), "its tasks have ended")
+    alerts = LedgerConnection(connection.dsn, "alerts")
+    with ThreadPoolExecutor() as pool, closing(LedgerConnection(connection.dsn)) as another:
+
+        def meanwhile(*_):
+            looking.append(pool.submit(record_conditions, alerts, "shop", None))
+            wait_until_it_waits(another, "alerts")
+            return 0
+
+        looking: list[Future[None]] = []
+        monkeypatch.setattr("reliability.transaction.correct.erase._erase_corrections", meanwhile)
+        erased(shop)
+        looking[0].result()
+    alerts.close()
+    [(what,)] = rows(connection, "SELECT what FROM reliability.alert WHERE kind = 'BLOCKED'")
+    assert "17" not in what
 
 
 ANNS, BOBS = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"

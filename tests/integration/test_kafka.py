@@ -306,14 +306,33 @@ def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
     assert item.rows == 3  # a person who says so takes what is there
 
 
+def test_the_end_of_each_partition_is_compared_with_what_txids_have(kafka, monkeypatch):
+    """E6: one had lost its end, and had grown past it; others came at offsets that a txid has."""
+    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
+    for partition in (0, 1):
+        kafka.send(partition, "1", "2", timestamp=START)
+    record(spout, txids)
+    kafka.send(1, "3", timestamp=START)
+    record(spout, txids)  # the last range is of partition 1
+    kafka.send(0, "3")
+    time_of = KafkaReader.time_of
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaReader, "time_of", lambda *own: time_of(*own) + (own[2:] == (0, 1)))
+        with pytest.raises(SourceChanged, match=r"last message of .*/0#0-2 was written at another"):
+            record(spout, txids)
+        with pytest.raises(SourceChanged, match="a broker that had not all of it"):
+            spout.verify(txids.batches[1])
+    assert record(spout, txids) == [1]
+
+
 def test_compaction_of_what_a_txid_has_stops_no_emission(kafka, monkeypatch):
-    """The first message of the last range was gone, so the topic was said to be another one."""
+    """What it is compared by was gone, so the topic was said to be another one."""
     spout, txids = KafkaSpout(kafka.name, **NUMBERS, counted="read"), Txids()
     for ms, value in enumerate("123"):
         kafka.send(0, value, timestamp=START + ms)
     assert record(spout, txids) == [3]
     kafka.send(0, "4", "5")
-    messages, removed = KafkaReader.messages, {0}
+    messages, removed = KafkaReader.messages, {2}
 
     def compacted(*args):
         for some in messages(*args):
@@ -321,14 +340,14 @@ def test_compaction_of_what_a_txid_has_stops_no_emission(kafka, monkeypatch):
 
     monkeypatch.setattr(KafkaReader, "messages", compacted)
     assert [(each.first, each.end) for each in spout.plan(None, txids)] == [(3, 5)]
-    told = "made anew, or compacted"
+    told = "made anew or compacted"
     with pytest.raises(SourceChanged, match=told):  # an attempt would lack a row
         spout.verify(txids.batches[1])
     with pytest.raises(SourceChanged, match=told):
         replace(spout, counted="offsets").plan(None, txids)
     removed.clear()
     [item] = txids.batches[1].items
-    another = replace(item, first_ms=START - 1)  # of a topic that was made anew
+    another = replace(item, last_ms=START - 1)  # of a topic that was made anew
     txids.refreeze(1, replace(txids.batches[1], items=(another,)))
     with pytest.raises(SourceChanged, match=told):
         spout.plan(None, txids)

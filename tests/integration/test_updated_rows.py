@@ -220,6 +220,19 @@ def test_a_commit_later_than_the_lag_is_said_where_nothing_else_can_be_known(
     assert balances(connection) == source(connection)
 
 
+def test_a_clock_that_was_set_back_is_found_while_it_is_behind(accounts):
+    """E5: what changes until it is past the last window would never be read."""
+    put(accounts, AGO, ("a", 1))
+    txids = Txids()
+    [item] = only(TableWindow, SPOUT.plan(None, txids))
+    moment = item.last + 2 * 3_600_000_000  # microseconds
+    ahead = replace(item, first=moment, last=moment, rows=0, xor=0)
+    txids.record(BatchMeta(items=(ahead,), emitted=SPOUT.count([ahead])))
+    put(accounts, "now()", ("b", 1))
+    with pytest.raises(SourceChanged, match=r"was set back.*a later updated_at"):
+        SPOUT.plan(None, txids)
+
+
 def test_who_may_not_see_since_when_others_are_open_is_told(accounts, connection, caplog):
     put(accounts, AGO, ("a", 1))
     run_as_admin("CREATE ROLE stranger", "GRANT stranger TO reliability")
