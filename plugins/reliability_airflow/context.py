@@ -71,11 +71,13 @@ def is_asked_for(what: str, context: Mapping[str, Any]) -> bool:
 def txids_to_replay(context: Mapping[str, Any]) -> list[int] | None:
     """Return the txids that the run names, ascending; None if it names none, and so emits.
 
-    :raises InvalidDefinition: what it says names no txids
+    :raises InvalidDefinition: what it says names no txids, or it names an interval too
     """
     asked = _text_of(REPLAY, context)
     if not asked:
         return None
+    if interval := _text_of(INTERVAL, context):
+        raise _refused(INTERVAL, interval, context, f"must be empty if {REPLAY} names txids")
     try:
         return parse_txids(asked)
     except ValueError as error:

@@ -165,6 +165,14 @@ def test_what_names_no_txids_is_refused_before_anything_is_done(
         context["ti"].task.execute(context)
 
 
+def test_a_run_that_replays_txids_reads_no_interval_besides(contexts):
+    """It was ignored, and the run was green."""
+    from reliability_airflow.context import txids_to_replay
+
+    with pytest.raises(InvalidDefinition, match=r"interval is '2026-01'.* must be empty if replay"):
+        txids_to_replay(contexts("emit", conf={"replay": "1", "interval": "2026-01"}))
+
+
 def test_a_run_says_why_in_each_of_its_tasks(contact):
     """A cleared task opens a request, too."""
     for task in ("emit", "transaction.clean", "transaction.commit"):
