@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -206,8 +206,10 @@ def shown_in(state: State, column: str) -> Mapping[str, str]:
     That is a value such as the latest one, or what it is the latest by. What the other rows have
     added cannot be told from what this person's has.
 
-    :return: name -> the column in the frame for the state
+    :return: name -> the column in the frame for the state; none if its rows are the person's
     """
+    if type_of_person(state, column):
+        return {}
     value = state.values.get(column)
     shown = {each.name: column for each in state.columns() if each.orders_by == column}
     if isinstance(value, First | Latest | Upsert | Min | Max):
@@ -241,7 +243,9 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
             remedy="name another column that tells the person.",
         )
     try:
-        if "uuid" in types or _UUID.fullmatch(comparable(value)):
+        if types.isdisjoint(INTEGERS) and _UUID.fullmatch(comparable(value)):
+            return Person(column, str(uuid.UUID(comparable(value))))
+        if "uuid" in types:
             return Person(column, str(uuid.UUID(value)))
         if not types.isdisjoint(INTEGERS):
             number = int(value)
@@ -282,9 +286,13 @@ class ErasedKeys:
         """Return the columns by which rows of a state are left out."""
         return [column for column in self.hashes if type_of_person(state, column)]
 
-    def shown_in(self, state: State) -> list[tuple[str, str]]:
-        """Return the columns of a state's frame that show persons, and what each is erased as."""
-        return [(c, name) for name in self.hashes for c in {*shown_in(state, name).values()}]
+    def shown_in(self, state: State) -> Mapping[str, Sequence[str]]:
+        """Return the columns of a state's frame that show persons, with what each is erased as."""
+        shown: dict[str, list[str]] = {}
+        for name in self.hashes:
+            for column in {*shown_in(state, name).values()} - {*state.key}:
+                shown.setdefault(column, []).append(name)
+        return shown
 
     def has(self, column: str, value: object) -> bool:
         """Say whether a value of a column is an erased person; Spark decides the same."""

@@ -134,7 +134,7 @@ class Airflow:
 
     def backfills(self, dag_id: str) -> list[Backfill]:
         """Return the backfills of a DAG; none if the token's user may not see them."""
-        with suppress(NotPossible):
+        with suppress(_Rejected):
             return [
                 Backfill(
                     first=_at(row["from_date"]),
@@ -222,6 +222,10 @@ class Airflow:
             raise NotPossible(f"the response of {url} is not from Airflow's API") from error
 
 
+class _Rejected(NotPossible):
+    """The token's user may not do this, or it is nobody's."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Refuse redirects: the token is for the named host only."""
 
@@ -259,7 +263,7 @@ def _path(dag_id: str, run_id: str | None = None) -> str:
 
 def _refusal(method: str, url: str, error: urllib.error.HTTPError) -> NotPossible:
     if error.code in (401, 403):
-        return NotPossible(
+        return _Rejected(
             f"Airflow rejected the token ({error.code})",
             f"POST /auth/token to get one for a user who may read and clear runs, and put it into "
             f"{TOKEN} or a file named by {TOKEN_FILE}.",

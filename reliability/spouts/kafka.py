@@ -6,7 +6,7 @@ offsets. The ledger alone says which offsets are taken: the spout commits none t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -127,11 +127,11 @@ class KafkaSpout(Spout):
             offsets = reader.offsets(self.topic)
             if last := allocated.last(KafkaRange):
                 self._own([last])
-            for number in {*offsets, *([last.partition] if last else [])}:
+                self._check_end(reader, last, offsets)
+            for number, (_, high) in offsets.items():
                 item = allocated.of_source(source_of(self.cluster, self.topic, number))
-                bounds = offsets.get(number, (0, 0))
-                if isinstance(item, KafkaRange):
-                    _check_is_same(reader, item, *bounds, may_lack=self.counted == READ)
+                if isinstance(item, KafkaRange) and item != last and item.end < high:
+                    self._check_end(reader, item, offsets)
             ends = {number: end for number, (_, end) in offsets.items()}
             if interval is not None and self.timed:
                 ms = int(interval.end.timestamp() * 1000)
@@ -154,6 +154,12 @@ class KafkaSpout(Spout):
                     )
                 )
         return ranges
+
+    def _check_end(
+        self, reader: KafkaReader, item: KafkaRange, offsets: Mapping[int, tuple[int, int]]
+    ) -> None:
+        bounds = offsets.get(item.partition, (0, 0))
+        _check_is_same(reader, item, *bounds, may_lack=self.counted == READ)
 
     def _first_of(self, number: int, known: int | None, low: int, high: int) -> int:
         """Return the offset behind those that txids have."""
@@ -188,11 +194,13 @@ class KafkaSpout(Spout):
             return [tuple(self._described(reader, each) for each in batch) for batch in batches]
 
     def _described(self, reader: KafkaReader, item: KafkaRange) -> KafkaRange:
-        """Return a range with what is there now: its number of messages, and when it begins."""
+        """Return a range with what is there now: the number of messages, and a time of one."""
         rows = item.span
         if self.counted == READ:
             rows = sum(len(each) for each in reader.indices(*_place(item)))
-        return replace(item, rows=rows, last_ms=_last_time(reader, item))
+        last_ms = reader.first_time(*_place_of_last(item))
+        first_ms = reader.first_time(*_place(item)) if last_ms == -1 else -1
+        return replace(item, rows=rows, last_ms=last_ms, first_ms=first_ms)
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         ranges = list(enumerate(only(KafkaRange, items)))
@@ -381,18 +389,18 @@ def _check_is_same(
             f"partition {item.partition} of topic {item.topic} ends at offset {high}, before the "
             f"end of {item.identity}: the topic was made anew, or has lost messages"
         )
-    if max(low, item.begin) >= item.end:
+    which, expected, place = "last", item.last_ms, _place_of_last(item)
+    if expected == -1:
+        which, expected, place = "first", item.first_ms, _place(item)
+    *_, first, end = place
+    if not low <= first < end:
         return
-    found = _last_time(reader, item)
-    if found != item.last_ms and not (may_lack and found == -1):
+    found = reader.first_time(*place)
+    if found != expected and not (may_lack and found == -1):
         raise SourceChanged(
-            f"the last message of {item.identity} was written at another time: the topic was made "
-            "anew or compacted, or a broker that had not all of it became its leader"
+            f"the {which} message of {item.identity} was written at another time: the topic was "
+            "made anew or compacted, or a broker that had not all of it became its leader"
         )
-
-
-def _last_time(reader: KafkaReader, item: KafkaRange) -> int:
-    return reader.time_of(item.topic, item.partition, item.end - 1)
 
 
 def _where(message: Any) -> str:
@@ -406,6 +414,10 @@ def _topic_of(cluster: str, topic: str) -> str:
 
 def _place(item: KafkaRange) -> tuple[str, int, int, int]:
     return item.topic, item.partition, item.begin, item.end
+
+
+def _place_of_last(item: KafkaRange) -> tuple[str, int, int, int]:
+    return item.topic, item.partition, max(item.begin, item.end - 1), item.end
 
 
 def _fold(ordinal: int, offsets: Any) -> Fold:

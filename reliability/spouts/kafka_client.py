@@ -177,12 +177,12 @@ class KafkaReader:
         for found in self.messages(topic, partition, first, end):
             yield np.array([message.offset() for message in found], dtype=np.uint64)
 
-    def time_of(self, topic: str, partition: int, offset: int) -> int:
-        """Return when the message at an offset was written, -1 if there is none.
+    def first_time(self, topic: str, partition: int, first: int, end: int) -> int:
+        """Return when the first message in [first, end) was written, -1 if there is none.
 
         :return: milliseconds since 1970
         """
-        for found in self.messages(topic, partition, offset, offset + 1):
+        for found in self.messages(topic, partition, first, end):
             return int(found[0].timestamp()[1])
         return -1
 

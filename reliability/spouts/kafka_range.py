@@ -17,8 +17,10 @@ class KafkaRange(SourceItem):
 
     :param cluster: its name in the deployment; empty for the default one
     :param rows: how many messages are there, which is not always how many offsets
-    :param last_ms: when the last of them was written, in milliseconds since 1970; it tells a topic
-        from one that was made anew, or has lost its end. -1 if its offset has no message
+    :param last_ms: when the message at the last offset was written, in milliseconds since 1970; it
+        tells a topic from one that was made anew, or has lost its end. -1 if there is none, as at
+        the end of a transaction
+    :param first_ms: then likewise of the first message; -1 if there is none
     :param kept_from: nothing before this offset is read: retention had removed it when the txid was
         refrozen
     """
@@ -31,6 +33,7 @@ class KafkaRange(SourceItem):
     end: int
     rows: int
     last_ms: int = -1
+    first_ms: int = -1
     kept_from: int = 0
 
     @property

@@ -99,8 +99,7 @@ def _deletions(tables: StateTables, table: Identifier, column: str) -> Iterator[
         conditions.append(f"EXISTS (SELECT FROM {{persons}} AND {_UUID}) AND {_IS_UUID}")
     for condition in conditions:
         yield SQL(
-            "WITH gone AS (DELETE FROM {table} AS row WHERE "
-            f"{condition}"
+            f"WITH gone AS (DELETE FROM {{table}} AS row WHERE {condition}"
             " RETURNING {txid} AS txid, {attempt_id} AS attempt_id)"
             " SELECT txid, attempt_id, count(*) AS rows FROM gone GROUP BY 1, 2"
         ).format(

@@ -80,7 +80,8 @@ SELECT (SELECT count(*) FROM audits) + (SELECT count(*) FROM by_hand) AS example
 -- Replace texts of the ledger that quote rows, or have a person's value as a word.
 WITH words AS (
        SELECT '(^|[^[:alnum:]])' || regexp_replace(value, '([^[:alnum:]])', E'\\\\\\1', 'g')
-              || '($|[^[:alnum:]])' AS pattern, lower(value) AS value FROM pg_temp.persons
+              || '($|[^[:alnum:]])' AS pattern, lower(value) AS value
+         FROM (SELECT value FROM pg_temp.persons UNION SELECT text FROM pg_temp.persons) AS person
 ), attempts AS (
        UPDATE reliability.attempt a SET reason = %(instead)s, remedy = NULL
         WHERE a.topology = %(topology)s AND a.reason <> %(instead)s

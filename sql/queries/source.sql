@@ -127,7 +127,7 @@ SELECT (extract(epoch FROM least(
            (SELECT min(p.prepared) - %(lag_seconds)s * interval '1 second'
               FROM pg_prepared_xacts p WHERE p.database = current_database()))) * 1000000)::bigint
        AS until,
-       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+       (extract(epoch FROM greatest(clock_timestamp(), pg_last_xact_replay_timestamp())) * 1000000)::bigint AS now,
        bool_or(a.query = '<insufficient privilege>' OR a.state = 'disabled') AS is_hidden,
        min(a.xact_start) AS oldest
   FROM (SELECT xact_start, query, state FROM pg_stat_activity

@@ -27,6 +27,7 @@ from reliability import (
     in_range,
     quarantine,
 )
+from reliability.core.erasure import person_of
 from reliability.core.errors import (
     AttemptFenced,
     AttemptIncomplete,
@@ -439,6 +440,36 @@ def test_who_only_decides_which_row_wins_is_no_total(connection):
     assert rows(connection, shown_by.format(170)) == [(True,)]
     with pytest.raises(EraseNotPossible, match=r"state words, .* as _price_by_2"):
         erased(shop, [("customer", "170")])
+
+
+def test_rows_that_are_the_persons_go_though_they_are_ordered_by_the_person(connection):
+    """H12: it was refused for ever; and a key never becomes NULL."""
+    values = {
+        "price": Latest("price", {**BY, "customer": "bigint"}, MONEY),
+        "last": Max("customer"),
+    }
+    shop = Shop(
+        connection, kinds=lambda _: [State("sums", key={"customer": "bigint"}, values=values)]
+    )
+    shop.commit(batch(1))
+    erased(shop, [("customer", "17")])
+    shop.commit(batch(2))
+    assert rows(connection, "SELECT customer FROM sums ORDER BY 1") == [(3,), (4,), (170,)]
+    assert is_exact(shop)
+
+
+def test_a_person_of_32_digits_is_sought_as_it_is_written(connection):
+    """H12: a text without dashes became another text; an integer of so many digits, no integer."""
+    hashed = "d41d8cd98f00b204e9800998ecf8427e"
+    people = State("people", key={"id": "text"}, values={"n": Count()})
+    shop = Shop(connection, kinds=lambda _: [people])
+    shop.commit([{"id": hashed.upper()}, {"id": "bob"}])
+    execute(connection, f"UPDATE reliability.attempt SET reason = 'Key (id)=({hashed}) exists'")
+    erased(shop, [("id", hashed)])
+    assert rows(connection, "SELECT id FROM people") == [("bob",)]
+    assert hashed not in all_texts(connection).lower()
+    sums = State("sums", key={"customer": "bigint"}, values={"n": Count()})
+    assert person_of([sums], "customer", "17".zfill(32)).value == "17"
 
 
 @pytest.mark.parametrize("types", [("text", "uuid"), ("uuid", "text")])

@@ -304,6 +304,9 @@ def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
         record(shorter, txids)
     [item] = shorter.refresh(txids.batches[1])
     assert item.rows == 3  # a person who says so takes what is there
+    monkeypatch.setattr(KafkaReader, "offsets", lambda *_: {0: (0, 1)})
+    [lost] = shorter.refresh(txids.batches[1])  # nothing of it is asked for
+    assert (lost.rows, lost.last_ms, lost.first_ms) == (0, -1, -1)
 
 
 def test_the_end_of_each_partition_is_compared_with_what_txids_have(kafka, monkeypatch):
@@ -315,9 +318,11 @@ def test_the_end_of_each_partition_is_compared_with_what_txids_have(kafka, monke
     kafka.send(1, "3", timestamp=START)
     record(spout, txids)  # the last range is of partition 1
     kafka.send(0, "3")
-    time_of = KafkaReader.time_of
+    first_time = KafkaReader.first_time
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaReader, "time_of", lambda *own: time_of(*own) + (own[2:] == (0, 1)))
+        patch.setattr(
+            KafkaReader, "first_time", lambda *own: first_time(*own) + (own[2:] == (0, 1, 2))
+        )
         with pytest.raises(SourceChanged, match=r"last message of .*/0#0-2 was written at another"):
             record(spout, txids)
         with pytest.raises(SourceChanged, match="a broker that had not all of it"):

@@ -118,7 +118,11 @@ def _without_erased(
         if any(erased.has(name, row[column]) for name, column in columns.items()):
             dropped += Fold(row["_x"], 1)
         else:
-            shown = {c: None for c, name in erased.shown_in(state) if erased.has(name, row[c])}
+            shown = {
+                column: None
+                for column, names in erased.shown_in(state).items()
+                if any(erased.has(name, row[column]) for name in names)
+            }
             kept.append({**row, **shown})
     return kept, [SetAside(Kind.DROPPED, ERASED, dropped)] if dropped.count else []
 

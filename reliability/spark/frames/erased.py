@@ -33,7 +33,7 @@ def is_erased(columns: Iterable[tuple[str, str]], erased: ErasedKeys) -> Column:
 
 
 def _text(column: str) -> str:
-    """Return what is compared; `$` would be before a last newline, too."""
+    """Return what is compared. No `$` here: it also matches before a last newline."""
     text = f"CAST({quoted(column)} AS string)"
     digits = f"lower(translate({text}, '-{{}}', ''))"
     return f"IF(length({digits}) = 32 AND {digits} RLIKE '^[0-9a-f]{{32}}', {digits}, {text})"

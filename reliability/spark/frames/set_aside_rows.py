@@ -136,15 +136,12 @@ def set_unstorable_aside(frame: DataFrame, state: State) -> DataFrame:
 def set_erased_aside(frame: DataFrame, state: State, erased: ErasedKeys) -> DataFrame:
     """Drop the rows of a state's frame that are an erased person's (H12).
 
-    Others stay that only show one, as the latest value: it becomes NULL, and the totals are theirs.
+    Others stay that only show one, as the latest value: that becomes NULL.
     """
-    frame = frame.withColumns(
-        {
-            column: F.when(~is_erased([(column, name)], erased), F.col(quoted(column)))
-            for column, name in erased.shown_in(state)
-            if column in frame.columns
-        }
-    )
+    for column, names in erased.shown_in(state).items():
+        if column in frame.columns:
+            shows = is_erased([(column, name) for name in names], erased)
+            frame = frame.withColumn(column, F.when(~shows, F.col(quoted(column))))
     columns = [(column_in_spark(state, name), name) for name in erased.columns_of(state)]
     # what is missing is told where the frame is staged
     present = [(column, name) for column, name in columns if column in frame.columns]

@@ -139,7 +139,8 @@ def runs_to_resume(
             if not may_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
                 to_resume = without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
-                asked.update(to_resume.txids)
+                if to_resume.next_step is None:
+                    asked.update(to_resume.txids)
                 yield to_resume
             if of_run is not None:
                 asked.update(of_run["open"])  # it works on these
@@ -279,8 +280,8 @@ class _WithoutRun:
             interval=run.interval,
             txids=to_resume.txids if to_resume is not None else (),
             tasks=None,
-            because=f"it is {run.state}, and its backfill was cancelled: Airflow never starts it",
-            next_step=again if run.state == "failed" else f"delete it in Airflow, then {again}",
+            because=f"it is {run.state}, and Airflow starts no run of a cancelled backfill",
+            next_step=again if run.state == "failed" else f"if it stays queued, delete it; {again}",
             needs="a backfill that is not cancelled",
         )
 
@@ -370,8 +371,9 @@ def _to_resume(
     if emitted is None or not set(undone) <= set(emitted):
         return clearing(whole, "Airflow no longer has what emit returned")
     indexes = {emitted.index(txid) for txid in undone}
-    # -1 is a task that the run ended before it was mapped: skipped, it would stay so
-    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in {*indexes, -1}]
+    if {*emitted} <= {*undone}:
+        indexes.add(-1)  # what was skipped before it was mapped; mapped, it is all of the run's
+    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
     mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
     reason = row["reason"] if row else None
     if row is not None and not reason and {*undone} & {*row["open"]}:
