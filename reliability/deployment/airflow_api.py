@@ -59,12 +59,14 @@ class TaskInstance:
 class Backfill:
     """A backfill in Airflow, of the logical dates from one to another.
 
+    :param reprocesses: it has taken over runs that were there
     :param is_cancelled: Airflow begins no run of it any more, also none that is cleared
     """
 
     first: datetime
     last: datetime
     created_at: datetime
+    reprocesses: bool
     is_cancelled: bool
 
 
@@ -140,6 +142,7 @@ class Airflow:
                     first=_at(row["from_date"]),
                     last=_at(row["to_date"]),
                     created_at=_at(row["created_at"]),
+                    reprocesses=row["reprocess_behavior"] != "none",
                     is_cancelled=bool(row["is_paused"] and row["completed_at"]),
                 )
                 for row in self._pages("/backfills", "backfills", "id", dag_id=dag_id)

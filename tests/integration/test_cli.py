@@ -1135,27 +1135,32 @@ def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting
 DATES = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 CANCELLED = {
     **{"from_date": DATES[0], "to_date": DATES[1], "created_at": "2026-02-01T00:00:00Z"},
-    **{"is_paused": True, "completed_at": "2026-02-01T01:00:00Z"},
+    **{"is_paused": True, "completed_at": "2026-02-01T01:00:00Z", "reprocess_behavior": "none"},
 }
-NEWER = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
+BLIND = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
+NEWER = {**BLIND, "reprocess_behavior": "failed"}
 
 
 @pytest.mark.parametrize("state", ["failed", "queued"])
 def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop, state):
     """R4: Airflow starts none; it was said to be cleared, and then that none is left undone."""
     run = ("backfill__x", state, *DATES)
-    facts = {"runs": [run], "ends": {"emit": "failed", "settle": "failed"}}
+    facts: dict[str, Any] = {
+        "runs": [run],
+        "ends": {"emit": "failed", "settle": "failed"},
+        "queued": {"backfill__x": "2026-02-03T00:00:00Z"},
+    }
     again = (
         "airflow backfill create --dag-id shop --from-date 2026-01-01T00:00:00+00:00 "
         "--to-date 2026-01-01T00:00:00+00:00 --reprocess-behavior failed"
     )
-    with fake_airflow(**facts, backfills=[CANCELLED]) as airflow:
+    with fake_airflow(**facts, backfills=[BLIND, CANCELLED]) as airflow:
         said = say("resume-runs", "shop", "--yes", code=3).stdout
         needs = "2026-01-01 needs a backfill that is not cancelled. Next:\n  "
         assert said.endswith(
             f"{needs}{again}\n"
             if state == "failed"
-            else f"{needs}if it stays queued, delete it; {again}\n"
+            else f"{needs}if it stays queued, delete run backfill__x; {again}\n"
         )
         assert airflow.cleared == []
         airflow.ends = {"emit": "success", "settle": "failed"}  # nothing but its last task is red
@@ -1164,6 +1169,9 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop, state):
     with fake_airflow(**facts, backfills=[CANCELLED, NEWER]) as airflow:
         say("resume-runs", "shop", "--yes")
         assert len(airflow.cleared) == (state == "failed")
+        airflow.queued = {"backfill__x": "2026-02-01T12:00:00Z"}  # so the newer one passed over it
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert left["needs"] == "a backfill that is not cancelled"
 
 
 def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):

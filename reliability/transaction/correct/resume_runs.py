@@ -281,7 +281,9 @@ class _WithoutRun:
             txids=to_resume.txids if to_resume is not None else (),
             tasks=None,
             because=f"it is {run.state}, and Airflow starts no run of a cancelled backfill",
-            next_step=again if run.state == "failed" else f"if it stays queued, delete it; {again}",
+            next_step=again
+            if run.state == "failed"
+            else f"if it stays queued, delete run {run.run_id}; {again}",
             needs="a backfill that is not cancelled",
         )
 
@@ -300,10 +302,19 @@ def _backfill(dag_id: str, date: datetime, reprocessing: str) -> str:
 
 
 def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
-    """Say whether the backfill of a run was cancelled: the last one that is over its date."""
-    date = run.logical_date
-    own = [each for each in backfills if date is not None and each.first <= date <= each.last]
-    return bool(own) and max(own, key=attrgetter("created_at")).is_cancelled
+    """Say whether the backfill of a run was cancelled: the one that made it, or took it over last.
+
+    Airflow tells no run's backfill, so it is found by the run's date, and when it was queued.
+    """
+    date, queued_at = run.logical_date, run.queued_at
+    if date is None or queued_at is None:
+        return False
+    own: Backfill | None = None
+    for each in sorted(backfills, key=attrgetter("created_at")):
+        is_over = each.first <= date <= each.last and each.created_at <= queued_at
+        if is_over and (own is None or each.reprocesses):
+            own = each
+    return own is not None and own.is_cancelled
 
 
 def _may_be_at_work(row: Row) -> bool:
