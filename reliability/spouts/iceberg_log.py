@@ -93,7 +93,8 @@ class IcebergLog(TableLog):
         snapshot = self._snapshots.get(version)
         if snapshot is None:
             raise self._expired(f"snapshot {version}")
-        if version not in self._line and self._line[0] in self._snapshots:  # else some have expired
+        has_expired = any(number not in self._snapshots for number in self._line[:1])
+        if version not in self._line and not has_expired:
             raise self._left(version)
         entries = [each for each, _ in self._entries(snapshot)]
         masked = any(entry.data_file.content != _DATA for entry in entries)
