@@ -162,7 +162,7 @@ def _show_undone(topology: str, runs: Sequence[RunToResume], *, cleared: bool) -
     rows = [(run.run_id, run.interval, run.clears, _cut(run.because)) for run in runs]
     show([Table(("run", "interval", "clears", "because"), rows)])
     ending = "cleared" if cleared else "to clear; `--yes` clears them"
-    if count := sum(run.next_step is None for run in runs):
+    if count := sum(run.tasks is not None for run in runs):
         say(f"{count} runs {ending}" if count > 1 else f"1 run {ending}")
     for run in runs:
         if run.next_step is not None:

@@ -1128,6 +1128,7 @@ def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting
     shop.runner.close(4, shop.run_of(4), ENDED)
     with fake_airflow(runs=[(shop.run_of(4).run_id, "queued")]):
         [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert "to clear" not in say("resume-runs", "shop", code=3).stdout
     assert left["txids"] == [4]
     assert left["because"].endswith("which it never gets if its backfill was cancelled")
 
