@@ -2,7 +2,7 @@
 
 Each mutant of the table is put into a copy of the tree, where its tests have to fail; without a
 mutant they have to pass. With `--histories` the simulation has to find the mutants that it claims
-to find, within 1,000 histories of each kind. Takes about two minutes, with `--histories` ten.
+to find, within 1,000 histories of each kind. The table takes about 20 minutes.
 
 With `--generated` these are mutants that are made by rule, of the modules of the core that decide,
 and their unit tests have to notice; names are then those of modules. Takes about four minutes.
