@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: as `comparable` writes a uuid in whatever notation; of the persons, only uuids differ from it
-_DIGITS = "lower(translate(row.{column}::text, '-{{}}', ''))"
+_DIGITS = """lower(translate(row.{column}::text COLLATE "C", '-{{}}', ''))"""
 _UUID = "text <> value"
 _IS_UUID = f"{_DIGITS} = ANY (ARRAY(SELECT text FROM {{persons}} AND {_UUID}))"
 

@@ -1,7 +1,9 @@
--- lock_alerts --
--- One process at a time compares what is found with what is known. The table first: an erasure that
--- forgets a text holds it, and what was read before is not written afterwards.
+-- hold_alerts --
+-- Wait for an erasure, which holds the table: what was read before it would be written after it.
 LOCK TABLE reliability.alert IN ROW EXCLUSIVE MODE;
+
+-- lock_alerts --
+-- One process at a time compares what is found with what is known.
 SELECT pg_advisory_xact_lock(hashtextextended('reliability.alert', 0)) AS locked;
 
 -- expired_leases --

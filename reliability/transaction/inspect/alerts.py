@@ -52,6 +52,7 @@ def record_conditions(
     :param lag_over: how long an interval may lack a commit; None for any time
     """
     with connection.transaction() as tx:
+        tx.queue("hold_alerts")
         tx.one("lock_alerts")
         conditions = list(_conditions(tx, topology, lag_over))
         tx.run(
