@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reliability.deployment.fingerprint import parse
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -59,7 +61,7 @@ class Generated:
 
 def generated(module: str) -> Iterator[Generated]:
     """Make all mutants of a module of the core."""
-    tree = ast.parse((ROOT / f"reliability/core/{module}.py").read_text())
+    tree = parse((ROOT / f"reliability/core/{module}.py").read_text())
     original = ast.unparse(tree)
     named: Counter[str] = Counter()
     for place, node in _nodes(tree, module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from reliability.deployment.fingerprint import parse
 from tests.mutants.attach import GATEWAY, OF_SERVER
 from tests.mutants.table import Mutant
 from tests.support.fix_postgres import HOSTILE_ENVIRONMENT, PLAIN
@@ -91,7 +91,7 @@ def apply(mutant: Mutant, root: Path = ROOT) -> str:
         )
     mutated = text.replace(mutant.old, mutant.new)
     if mutant.path.endswith(".py"):
-        ast.parse(mutated)
+        parse(mutated)
     return mutated
 
 

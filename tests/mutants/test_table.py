@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from reliability.deployment.fingerprint import parse
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.forked import KILLERS
 from tests.mutants.generated import generated
@@ -54,4 +55,4 @@ def test_an_equivalent_mutant_is_one_that_is_made():
 
 @cache
 def parsed(path):
-    return ast.parse((ROOT / path).read_text())
+    return parse((ROOT / path).read_text())
