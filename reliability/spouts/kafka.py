@@ -128,9 +128,12 @@ class KafkaSpout(Spout):
             if last := allocated.last(KafkaRange):
                 self._own([last])
                 self._check_end(reader, last, offsets)
+            known = {number: self._known(allocated, number) for number in offsets}
             for number, (_, high) in offsets.items():
+                if (end := known[number]) is None or end >= high:
+                    continue
                 item = allocated.of_source(source_of(self.cluster, self.topic, number))
-                if isinstance(item, KafkaRange) and item != last and item.end < high:
+                if isinstance(item, KafkaRange) and item != last:
                     self._check_end(reader, item, offsets)
             ends = {number: end for number, (_, end) in offsets.items()}
             if interval is not None and self.timed:
@@ -139,9 +142,7 @@ class KafkaSpout(Spout):
                 ends = {n: end if found[n] is None else found[n] or 0 for n, end in ends.items()}
         ranges = []
         for number, (low, high) in offsets.items():
-            taken = allocated.keys(source_of(self.cluster, self.topic, number)).values()
-            known = [end for part in taken for _, end in read_ranges(part)]
-            first = self._first_of(number, max(known, default=None), low, high)
+            first = self._first_of(number, known[number], low, high)
             if first < ends[number]:
                 ranges.append(
                     KafkaRange(
@@ -154,6 +155,11 @@ class KafkaSpout(Spout):
                     )
                 )
         return ranges
+
+    def _known(self, allocated: AllocatedItems, number: int) -> int | None:
+        """Return the end of what txids have of a partition; None if they have nothing."""
+        taken = allocated.keys(source_of(self.cluster, self.topic, number)).values()
+        return max((end for part in taken for _, end in read_ranges(part)), default=None)
 
     def _check_end(
         self, reader: KafkaReader, item: KafkaRange, offsets: Mapping[int, tuple[int, int]]
