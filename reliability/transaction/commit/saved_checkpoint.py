@@ -24,6 +24,12 @@ def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
     return checkpoint_of(tx.one("locked_topology", topology=topology))
 
 
+def find_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint | None:
+    """Return the checkpoint in a database that may have no record of the topology."""
+    row = tx.first("locked_topology", topology=topology)
+    return checkpoint_of(row) if row is not None else None
+
+
 def change_at(ledger: Ledger, topology: str, commit_number: int) -> str:
     """Return what a commit number was in a database: "" if nothing has changed its states yet."""
     row = ledger.first("change_at", topology=topology, commit_number=commit_number)

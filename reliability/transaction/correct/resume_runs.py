@@ -135,8 +135,8 @@ def runs_to_resume(
             of_run = known.pop(run.run_id, None)
             has_emitted_since = partial(_has_emitted_since, connection, topology, dag_id, run)
             to_resume = _to_resume(api, dag_id, group, run, of_run, asked, has_emitted_since)
-            may_start = to_resume is None and run.state != "queued"
-            if not may_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
+            is_to_start = to_resume is not None or run.state == "queued"
+            if is_to_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
                 to_resume = without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
                 if to_resume.next_step is None:

@@ -13,7 +13,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState
 from reliability.states.verify_table import differing_rows, examples
-from reliability.transaction.commit.saved_checkpoint import check_reached, checkpoint_of
+from reliability.transaction.commit.saved_checkpoint import check_reached, find_checkpoint
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
@@ -70,8 +70,8 @@ def verify(
                 for tables in known:
                     if tables.keeps_contributions:
                         tx.queue(tables.hold_contributions())
-                row = tx.first("locked_topology", topology=topology)
-                reached = min(checkpoint_of(row).state.participants_at) if row else 0
+                there = find_checkpoint(tx, topology)
+                reached = min(there.state.participants_at) if there is not None else 0
                 applied = reached if applied is None else applied
                 check_reached(reached, applied)
                 states = declared_tables(tx, topology)

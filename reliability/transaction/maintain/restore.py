@@ -13,6 +13,7 @@ from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     change_at,
+    find_checkpoint,
     read_checkpoint,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -73,8 +74,8 @@ def _where_is(
     number, epoch, expected, is_same, why = None, 0, saved.state.participants_at, True, ""
     try:
         with database.transaction() as tx:
-            if tx.first("mirrored_topology", topology=topology) is not None:
-                there = read_checkpoint(tx, topology)
+            there = find_checkpoint(tx, topology)
+            if there is not None:
                 number, epoch = there.state.commit_number, there.epoch
                 is_same = change in (None, change_at(tx, topology, number))
         *before, _ = saved.state.participants_at
