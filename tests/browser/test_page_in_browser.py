@@ -211,7 +211,7 @@ def test_a_replay_of_what_is_not_there_is_refused_in_the_dialog(tab, shop, airfl
     for text, answer in (
         ("99", "there is no txid of '99'"),
         ("1,99", "there is no txid of '1,99'"),
-        ("3", "txid 3 has not committed"),
+        ("3", "has not committed txid 3"),
         ("March", "neither a txid nor an interval"),
     ):
         page.click("[data-opens=replay]")

@@ -206,7 +206,7 @@ def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(da
     refused = dag.trigger(None, conf={"replay": f"{second},9"})
     malformed = dag.trigger(None, conf={"replay": "the second"})
     assert [dag.state(each) for each in (refused, malformed)] == ["failed"] * 2
-    assert "txid 9 has not committed" in dag.log(refused)
+    assert "has never emitted txid 9" in dag.log(refused)
     assert "replay must be txids such as 5, 5..6 or 3,7..9" in dag.log(malformed)
     with pytest.raises(AirflowApiError, match="400"):
         dag.trigger(None, conf={"replay": 5})

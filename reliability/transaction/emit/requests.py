@@ -125,11 +125,11 @@ def check_committed(tx: DatabaseTransaction, topology: str, txids: Sequence[int]
     :raises NothingToReplay: some have not committed, or were never emitted; names them
     """
     emitted = tx.all("emitted_txids", topology=topology, txids=list(txids))
-    committed = [row for row in emitted if row["has_committed"]]
-    if missing := sorted(set(txids) - {row["txid"] for row in committed}):
-        have = "has" if len(missing) == 1 else "have"
-        named = with_noun(format_txids(missing))
-        raise NothingToReplay(f"{topology}: {named} {have} not committed")
+    uncommitted = [row["txid"] for row in emitted if not row["has_committed"]]
+    unknown = set(txids) - {row["txid"] for row in emitted}
+    missing = {"has not committed": uncommitted, "has never emitted": unknown}
+    if told := [f"{what} {with_noun(format_txids(of))}" for what, of in missing.items() if of]:
+        raise NothingToReplay(f"{topology} {', and '.join(told)}")
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:
