@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: All sessions of a process share what is cached, and each step begins by forgetting it (V5).
+_one_at_a_time = threading.Lock()
+
+
 class PrintedProgress(TxidProgress):
     """Prints what becomes of txids, each as a line."""
 
@@ -54,9 +58,10 @@ def run(
 
     :param interval: such as `2026-01`, `2026-01-02` or `2026-01-02T10/2026-01-02T11`, in the
         time zone of the spout's dates if it names none; None for a spout without intervals
-    :param spark: process in this session, one step after another, with its settings that affect
-        values set as on every host. Before and after a step, all that is cached in it is forgotten.
-        By default each step is a spark-submit on this host, or a step of its warm engine
+    :param spark: process in this session, one step after another in the whole process, with its
+        settings that affect values set as on every host. Before and after a step, all that is
+        cached in any session is forgotten; meanwhile, call no `clearCache()`. By default each step
+        is a spark-submit on this host, or a step of its warm engine
     :param master, conf: for spark-submit
     :param timeout: how many seconds to wait for the source and for a txid's turn
     :raises InvalidDefinition: the interval does not fit the topology, or spark-submit could not
@@ -124,13 +129,12 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
             "the local time of this process is not UTC, which that of each driver is",
             remedy="set the environment variable TZ=UTC before Python and Spark start.",
         )
-    one_at_a_time = threading.Lock()
 
     def run_step(grant: Grant, step: str, is_wanted: Callable[[], bool]) -> None:
         from reliability.spark.driver import as_error, process_with
 
-        with one_at_a_time, driver_session(grant) as connection:
-            # newSession() shares it: a step would read what another one has evaluated (V5)
+        with _one_at_a_time, driver_session(grant) as connection:
+            # else a step would read what another one has evaluated
             spark.catalog.clearCache()
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)

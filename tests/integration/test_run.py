@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
-from threading import Lock
+from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,11 +20,13 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
     SourceNotReady,
 )
+from reliability.spark import run_here
 from reliability.transaction import interval_run
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.interval_run import IntervalRun
 from reliability.transaction.own_run import RunFailed
+from reliability.transaction.process.begin import new_grant
 from spark_apps import global_count
 from tests.integration.test_cli import fake_airflow
 from tests.support.command_line import read, say
@@ -231,6 +236,23 @@ def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
     write(prices, item=["a", "b"], price=[10, 20])
     assert run_and_read("2026-01-02") == [33, 33]
     assert run_and_read("2026-01-01") == [60, 60]
+
+
+def test_threads_of_a_notebook_take_turns(monkeypatch):
+    """V5: what one shared between its states was forgotten when another one's step began."""
+    met = Barrier(2)
+
+    def process(*_):
+        with pytest.raises(BrokenBarrierError):
+            met.wait(0.3)
+
+    grant = new_grant("global_count", 1, None)
+    monkeypatch.setattr(run_here, "driver_session", nullcontext)
+    monkeypatch.setattr("reliability.spark.driver.process_with", process)
+    with ThreadPoolExecutor(2) as threads:
+        steps = [run_here.in_session(MagicMock(), global_count.topology) for _ in range(2)]
+        for done in [threads.submit(step, grant, "process", lambda: True) for step in steps]:
+            done.result()
 
 
 def test_what_cannot_work_is_refused_before_anything_is_emitted(
