@@ -6,7 +6,7 @@ If somebody has altered a table, a person runs it: nothing here repairs a table 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
@@ -59,6 +59,9 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
+    for problem, restored in _collations(tables, target, contribution):
+        problems.append(f"table {tables.target_name}: {problem}")
+        statements.append(restored)
     add_key = tables.add_key()
     unique = tx.all("unique_keys", table=tables.target_name)
     keys = [key["columns"] for key in unique if key["is_usable"]]
@@ -128,6 +131,25 @@ def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
             kind = "generated" if want[name].is_generated else "a plain column"
             problems.append(f"column {name} is not {kind}")
     return problems
+
+
+def _collations(
+    tables: StateTables, target: Sequence[Row], contribution: Sequence[Row]
+) -> Iterator[tuple[str, Composed]]:
+    """Yield what is wrong with each key that has another collation than its contributions, and SQL.
+
+    Postgres does not compare the two, and a collation may take texts that differ for equal.
+    """
+    kept = {column["name"]: column["collation"] for column in contribution}
+    for name, collation in ((column["name"], column["collation"]) for column in target):
+        if name in tables.key and name in kept and collation != kept[name]:
+            restored = tables.sql(
+                "ALTER TABLE {target} ALTER COLUMN {name} TYPE {type} COLLATE {collation}",
+                name=Identifier(name),
+                type=SQL(tables.target_columns()[name].type),
+                collation=SQL(kept[name]),
+            )
+            yield f"column {name} has the collation {collation} instead of {kept[name]}", restored
 
 
 def _repair(table: Identifier, actual: Sequence[Row], want: Columns) -> list[Composed]:

@@ -2,6 +2,7 @@
 -- The columns of a table; no rows if there is no such table. `is_required`: a row cannot be
 -- inserted without it. `is_in_view`: the table is a view.
 SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
+       attcollation::regcollation::text AS collation,
        attgenerated <> '' AS is_generated,
        attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
        relkind = 'v' AS is_in_view
