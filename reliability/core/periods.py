@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 UTC = "UTC"
 _PERIOD = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d)"
-    r"(?::(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?)?)?)?(Z|[+-]\d\d:\d\d)?"
+    r"(?::(\d\d)(?::([0-5]\d(?:\.\d{1,6})?))?)?)?)?)?(Z|[+-]\d\d:[0-5]\d)?"
 )
 _IN_ZONE = re.compile(r"(.*?)\s+([A-Za-z][\w+-]*(?:/[\w+-]+)*)\s*")
 _HOW = "write an interval as 2013, 2013-03, 2013-03-01, 2013-03-01T06 or START/END"

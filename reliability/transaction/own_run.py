@@ -55,7 +55,7 @@ def contact_of(task: str, by: str, *, is_dry_run: bool = False, reason: str = ""
     :param by: who wants it; a part of the run's id
     """
     # Two calls with the same id would share their requests.
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     return TaskContact(
         run=Run(dag_id=COMMAND_LINE, run_id=f"{COMMAND_LINE} {by} {now}"),
         task=task,
