@@ -136,7 +136,7 @@ def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
 def _collations(
     tables: StateTables, target: Sequence[Row], contribution: Sequence[Row]
 ) -> Iterator[tuple[str, Composed]]:
-    """Yield what is wrong with each key that has another collation than its contributions, and SQL.
+    """Yield what is wrong with a key of another collation than its contributions; what mends it.
 
     Postgres does not compare the two, and a collation may take texts that differ for equal.
     """
