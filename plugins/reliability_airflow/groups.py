@@ -208,8 +208,9 @@ def build_tasks(
     transactions = transaction.expand(txid=emit.output)
     transactions >> settle
     if scope:
-        # With fail_fast Airflow takes no other rule: then what is behind an empty run is skipped.
-        rule = TriggerRule.ALL_SUCCESS if emit.dag.fail_fast else TriggerRule.NONE_FAILED
+        # The ledger says what is done, also of a commit that was lost on its way to Airflow. With
+        # fail_fast Airflow takes no other rule: then what is behind an empty run is skipped.
+        rule = TriggerRule.ALL_SUCCESS if emit.dag.fail_fast else TriggerRule.ALL_DONE
         committed = CommittedOperator(task_id="committed", trigger_rule=rule, **txids)
         transactions >> committed >> settle
     for function in options.unanchored:

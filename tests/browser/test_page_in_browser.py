@@ -256,6 +256,24 @@ def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
     tab.wrong.clear()
 
 
+def test_nothing_is_cleared_by_guess_or_by_what_is_no_longer_so(tab, shop):
+    """R1: it cleared the whole run, or what others had resumed: a replay of what is committed."""
+    roll_back(shop.connection, "shop", 1, "30 % off")
+    page, cleared = tab.open(at("shop")), []
+    page.route("**/xcomEntries/**", lambda route: route.fulfill(status=500, body="{}"))
+    page.route("**/clear*", lambda route: cleared.append(route.abort()))
+    page.click("[data-opens=release]")
+    page.click("dialog[open] button.primary")
+    page.click("dialog[open] .answer button.primary")
+    page.wait_for_selector("dialog[open] .answer .note.bad:has-text('refuses it (500)')")
+    roll_back(shop.connection, "shop", 0, "all of it")
+    page.click("dialog[open] .answer button.primary")
+    page.wait_for_selector("dialog[open] .answer .note.bad:has-text('Nothing was cleared')")
+    assert page.query_selector("dialog[open] [data-clears]") is None
+    assert cleared == []
+    tab.wrong.clear()
+
+
 # --- refreshing ----------------------------------------------------------------------------------
 
 

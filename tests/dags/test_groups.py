@@ -71,8 +71,8 @@ def test_a_group_lies_between_other_tasks_by_the_task_that_knows_what_committed(
     assert upstream["report"] == {"outer.bb.committed"}
     assert upstream["aa.committed"] == {"aa.emit", "aa.transaction.commit"}
     task = mart.task_dict
-    assert task["aa.committed"].trigger_rule == "none_failed"  # without txids they are skipped
-    assert {n for n, t in task.items() if t.trigger_rule not in ("all_success", "none_failed")} == {
+    assert task["aa.committed"].trigger_rule == "all_done"  # without txids they are skipped
+    assert {n for n, t in task.items() if t.trigger_rule not in ("all_success", "all_done")} == {
         f"{group}.{name}"
         for group in ("aa", "outer.bb")
         for name in ("transaction.close", "settle")

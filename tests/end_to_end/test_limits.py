@@ -22,7 +22,10 @@ def limited(dates: Dates, name: str, limits: str, *words: str) -> Dag:
     return dag
 
 
-@story(limited, "fail_fast", "retries=1, fail_fast=True", "broken", "man", "dog")
+NOTED = "unanchored=[words.note]"
+
+
+@story(limited, "fail_fast", f"retries=1, fail_fast=True, {NOTED}", "broken", "man", "dog")
 def test_fail_fast_stops_the_other_txids_and_one_verb_resumes_them(dates, dag):
     """A retry is needed: a resumed task may see an older txid before that is asked for again."""
     assert dag.states() == ["failed"]
@@ -34,9 +37,10 @@ def test_fail_fast_stops_the_other_txids_and_one_verb_resumes_them(dates, dag):
     dates.reliability("resume-runs", dag.dag_id, "--yes")
     assert dag.states() == ["success"], dag.tasks(run_id)
     assert dag.counted() == {"cat": 1, "dog": 1, "man": 1}
+    assert sorted(dag.noted()) == ["1", "2", "3"], "the side work of a green run"
 
 
-RUN_LIMIT = "retries=0, dagrun_timeout=words.timedelta(seconds=20)"
+RUN_LIMIT = f"retries=0, dagrun_timeout=words.timedelta(seconds=20), {NOTED}"
 
 
 @story(limited, "run_timeout", RUN_LIMIT, "held")
@@ -48,10 +52,12 @@ def test_a_run_that_takes_longer_than_it_may_is_red_and_its_driver_ends(dates, d
     tasks = dag.tasks(run_id)
     assert tasks["settle", -1] == tasks["transaction.close", 0] == "skipped"
     dag.let_go()
-    dates.deploy("run_timeout", "dag(words.TOPOLOGIES['run_timeout'], (1, 1), (1, 1), retries=0)")
+    days = "words.TOPOLOGIES['run_timeout'], (1, 1), (1, 1)"
+    dates.deploy("run_timeout", f"dag({days}, retries=0, {NOTED})")
     dates.reliability("resume-runs", dag.dag_id, "--yes")
     assert dag.states() == ["success"]
     assert dag.counted() == {"held": 1}
+    assert dag.noted() == ["1"]
 
 
 TASK_LIMIT = "retries=99, default_args={'execution_timeout': words.timedelta(seconds=15)}"

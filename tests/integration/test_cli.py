@@ -1230,6 +1230,32 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
         assert read("resume-runs", "shop")["runs"] == []
 
 
+def test_what_was_skipped_as_a_run_was_stopped_is_cleared_with_what_stopped_it(shop):
+    """R3: `fail_fast` and `dagrun_timeout` skip: the run was green, and its report never ran."""
+    run = {"runs": [("run 1", "failed")], "emitted": {"run 1": [1, 2, 3]}}
+    stopped = {"emit": "success", "settle": "skipped"}
+    with fake_airflow(**run, ends=stopped, others={"notify": "skipped"}):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert left["tasks"] == [["settle", -1], ["notify", -1]]
+    execute(shop.connection, IN_A_GROUP)
+    others = {  # a branch has skipped `never`, and Airflow skips it again
+        **{"report": "skipped", "never": "skipped", "told": "success"},
+        **{"there.emit": "success", "there.settle": "failed", "there.committed": "skipped"},
+        **{"behind.emit": "skipped", "behind.settle": "skipped"},
+    }
+    behind = [[name, -1] for name in ("report", "never", "behind.emit", "behind.settle")]
+    own = [["outer.shop.committed", -1], ["outer.shop.settle", -1]]
+    for settle in ("success", "failed", "skipped"):
+        ends = {"emit": "success", "settle": settle, "committed": "skipped"}
+        with fake_airflow(**run, group="outer.shop.", ends=ends, others=others):
+            [left] = read("resume-runs", "shop", code=3)["runs"]
+            assert left["tasks"] == [*own, *behind]
+    ends = {"emit": "success", "settle": "failed", "committed": "upstream_failed"}
+    with fake_airflow(**run, group="outer.shop.", ends=ends, others=others):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert left["tasks"] == own
+
+
 def test_a_run_that_is_red_because_of_another_task_is_no_matter_of_the_topologys(shop):
     execute(shop.connection, IN_A_GROUP)
     ends = {"emit": "success", "settle": "success"}

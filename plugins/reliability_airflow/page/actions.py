@@ -148,4 +148,5 @@ def _done(request: Request, what: str, runs: Sequence[RunToClear] = (), **others
     shown = {"tone": "good", "differences": None, "then": (), "again": None} | others
     names = ("dag_id", "run_id", "txids", "group")
     to_clear = [{name: getattr(run, name) for name in names} for run in runs]
-    return render(request, "part_done.html", what=what, runs=to_clear, **shown)
+    undone = f"{page_of(request, request.path_params['topology'])}/actions/undone"
+    return render(request, "part_done.html", what=what, runs=to_clear, undone=undone, **shown)

@@ -375,7 +375,8 @@ def _to_resume(
     if not undone:
         if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
             return None
-        if group and states.get(group + SETTLE) == "success":
+        was_skipped = row is not None and states.get(group + COMMITTED) == "skipped"
+        if group and states.get(group + SETTLE) == "success" and not was_skipped:
             return None
         return clearing(ends, "its txids are done")
     emitted = api.emitted(dag_id, run.run_id, group + EMIT)
@@ -395,19 +396,34 @@ def _to_resume(
 def _parts(tasks: Sequence[TaskInstance], group: str) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Return all of a topology's tasks, empty for all of the run, and those that end it.
 
-    Both with what has not started behind the group.
+    Both with what has not started behind them.
     """
+    behind = _not_started(tasks, group)
     if not group:
-        return (), ((SETTLE, -1),)
-    everything = [(task.task_id, task.map_index) for task in tasks]
-    behind = [
+        return (), ((SETTLE, -1), *behind)
+    own = [(task.task_id, task.map_index) for task in tasks if task.task_id.startswith(group)]
+    whole = dict.fromkeys((*own, *behind))
+    return (*whole,), ((group + COMMITTED, -1), (group + SETTLE, -1), *behind)
+
+
+def _not_started(tasks: Sequence[TaskInstance], group: str) -> list[Task]:
+    """Return what has not started behind a topology's tasks, as these did not succeed.
+
+    `fail_fast` and `dagrun_timeout` let Airflow skip it; what a branch has skipped, it skips again.
+    What has emitted in another topology's group is resumed with that.
+    """
+    states = {task.task_id: task.state for task in tasks if task.map_index < 0}
+    own = [group + name for name in (EMIT, COMMITTED, SETTLE)]
+    stops = {"upstream_failed", *({states.get(name) for name in own[1:]} & {"skipped"})}
+    others = {name.removesuffix(SETTLE) for name in states if name.endswith(f".{SETTLE}")} - {group}
+    emitted = [other for other in others if states.get(other + EMIT) == "success"]
+    return [
         (task.task_id, task.map_index)
         for task in tasks
-        if task.state == "upstream_failed" and not task.task_id.startswith(group)
+        if task.state in stops
+        and task.task_id not in own
+        and not task.task_id.startswith((group + TRANSACTION, *emitted))
     ]
-    own = [task for task in everything if task[0].startswith(group)]
-    ends = [(group + COMMITTED, -1), (group + SETTLE, -1)]
-    return (*own, *behind), (*ends, *behind)
 
 
 def emitted_by_run(

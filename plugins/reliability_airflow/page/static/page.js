@@ -133,6 +133,15 @@ async function replay(form, button) {
 // Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
+  const response = await fetch(form.dataset.asks, { method: "POST", headers: HEADERS });
+  const text = await response.text();
+  if (!response.ok) throw new Error(detailOf(text, response.status));
+  const now = new DOMParser().parseFromString(text, "text/html").querySelector("[data-clears]");
+  const undone = JSON.parse(now?.dataset.clears ?? "[]").map((run) => JSON.stringify(run));
+  if (!runs.every((run) => undone.includes(JSON.stringify(run)))) { // a clear would replay what is done
+    answer(form, errorNote("Nothing was cleared: somebody has worked on these since they were shown.") + text);
+    return;
+  }
   const whole = [];
   for (const [place, run] of runs.entries()) {
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
@@ -153,30 +162,47 @@ async function clear(form) {
   answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
 }
 
-// In a DAG with other tasks also what has not started behind the topology's group, "shop." for one.
+// Also what ends the run, and has not started behind it. `group` is "shop." in a DAG with other tasks.
 async function tasksOf(path, txids, group) {
   const emitted = await emittedBy(`${path}/${group}emit`);
   const indexes = new Set(txids.map((txid) => emitted.indexOf(txid)));
   if (indexes.has(-1)) return null;
-  const tasks = [], ends = [];
-  for (let at = 0, page; !page || page.length === PAGE; at += PAGE) {
-    page = (await ask("GET", `${path}?limit=${PAGE}&offset=${at}&order_by=id`)).task_instances;
-    tasks.push(...page.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index)));
-    if (group) ends.push(...page.filter((one) => one.state === "upstream_failed" && !one.task_id.startsWith(group)));
+  const tasks = [];
+  for (let page; !page || page.length === PAGE; tasks.push(...page)) {
+    page = (await ask("GET", `${path}?limit=${PAGE}&offset=${tasks.length}&order_by=id`)).task_instances;
   }
-  if (group) ends.push({ task_id: `${group}committed`, map_index: -1 });
-  const all = [...tasks, ...ends].map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index]));
-  return [...all, `${group}settle`];
+  const own = tasks.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index));
+  const cleared = [...own, ...notStarted(tasks, group)];
+  return [
+    ...cleared.map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index])),
+    ...(group ? [`${group}committed`] : []),
+    `${group}settle`,
+  ];
 }
 
+// As `_not_started` in resume_runs.py.
+function notStarted(tasks, group) {
+  const states = new Map(tasks.filter((one) => one.map_index < 0).map((one) => [one.task_id, one.state]));
+  const own = [`${group}emit`, `${group}committed`, `${group}settle`];
+  const stops = ["upstream_failed", ...(own.slice(1).some((one) => states.get(one) === "skipped") ? ["skipped"] : [])];
+  const others = [...states.keys()].filter((one) => one.endsWith(".settle")).map((one) => one.slice(0, -"settle".length));
+  const emitted = others.filter((one) => one !== group && states.get(`${one}emit`) === "success");
+  const elsewhere = [`${group}transaction.`, ...emitted];
+  return tasks.filter(({ task_id, state }) =>
+    stops.includes(state) && !own.includes(task_id) && !elsewhere.some((start) => task_id.startsWith(start)));
+}
+
+// None if Airflow no longer has them; any other refusal may not let all of the run be cleared.
 async function emittedBy(path) {
+  let found;
   try {
-    const { value } = await ask("GET", `${path}/xcomEntries/return_value`);
-    const emitted = typeof value === "string" ? JSON.parse(value) : value;
-    return Array.isArray(emitted) ? emitted : [];
-  } catch {
-    return [];
+    found = await ask("GET", `${path}/xcomEntries/return_value`);
+  } catch (error) {
+    if (error.status === 404) return [];
+    throw error;
   }
+  const emitted = typeof found.value === "string" ? JSON.parse(found.value) : found.value;
+  return Array.isArray(emitted) ? emitted : [];
 }
 
 async function ask(method, path, body) {
@@ -186,7 +212,10 @@ async function ask(method, path, body) {
     body: body && JSON.stringify(body),
   });
   const text = await response.text();
-  if (!response.ok) throw new Error(`Airflow refuses it (${response.status}): ${detailOf(text, "")}`);
+  if (!response.ok) {
+    const refused = new Error(`Airflow refuses it (${response.status}): ${detailOf(text, "")}`);
+    throw Object.assign(refused, { status: response.status });
+  }
   return JSON.parse(text);
 }
 
