@@ -66,6 +66,7 @@ _REMEDIES = {
     "22007": _NO_VALUE,
     "22008": _NO_VALUE,
     "22P02": _NO_VALUE,
+    "42804": _ALTERED,
     "42P01": _ALTERED,
     "42703": _ALTERED,
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",

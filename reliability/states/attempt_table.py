@@ -175,24 +175,24 @@ def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 def find_sealed_table(
     tx: DatabaseTransaction, tables: StateTables, key: StatementKey
-) -> StateTables:
-    """Do as `find_table`, and check that the table is no smaller than when it was sealed (H2).
+) -> tuple[StateTables, bool]:
+    """Do as `find_table`, and say whether the table is smaller than when it was sealed (H2).
 
     To count its rows would hold the topology's lock for longer. It may be larger: what a zombie
     copies after the seal rolls back, but the pages stay.
 
-    :raises LedgerCorruption: it lacks rows that were sealed
+    :raises LedgerCorruption: it is gone
     """
     row = tx.first("attempt_table", **{**key, "state": tables.name})
     if row is None:
-        return tables
+        return tables, False
     own = tables.with_attempt_table(row["table_id"])
     sealed, present = row["sealed_bytes"], row["bytes"]
-    if sealed is None or present is None or present < sealed:
+    if sealed is None or present is None:
         raise LedgerCorruption(
             f"{'.'.join(own.staged.strings)}: {sealed} bytes were sealed, but {present} exist"
         )
-    return own
+    return own, present < sealed
 
 
 def keep(tx: DatabaseTransaction, number: int) -> None:

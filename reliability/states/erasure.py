@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from psycopg2.sql import SQL, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.erasure import INTEGERS, ErasedKeys, type_of_person
+from reliability.core.errors import EraseNotPossible
 from reliability.core.statement_key import StateKey
 from reliability.states.tables import TXID, StateTables, attempt_table_of
 
@@ -59,6 +60,7 @@ def erase_rows(
         for table in (tables.contribution, *map(attempt_table_of, attempt_tables)):
             for delete in _deletions(tables, table, column):
                 staged += tx.all(delete)
+        _check_gone(tx, tables, column)
     key = StateKey(tables.topology, tables.name)
     counted = _shrink_headers(tx, key, staged if tables.keeps_staged_rows else of_target)
     if txids := [row["txid"] for row in (*of_target, *staged)]:
@@ -85,6 +87,35 @@ def _shrink_headers(tx: DatabaseTransaction, key: StateKey, gone: Iterable[Row])
     return int(shrunk["rows"])
 
 
+def _check_gone(tx: DatabaseTransaction, tables: StateTables, column: str) -> None:
+    """Raise if rows have stayed: a trigger that returns NULL keeps them back without a word."""
+    for table in (tables.contribution, *([] if tables.is_view else [tables.target])):
+        for condition in _conditions(tables, column):
+            query = SQL(f"SELECT count(*) AS rows FROM {{table}} AS row WHERE {condition}")
+            left = tx.one(query.format(table=table, **_parts(tables, column)))["rows"]
+            if left:
+                raise EraseNotPossible(
+                    f"{'.'.join(table.strings)}: {left:,} rows of the persons are still there; a "
+                    "trigger or a rule of the table keeps rows back",
+                    remedy="let it take them; for a trigger, ALTER TABLE … DISABLE TRIGGER …. "
+                    "Then erase again.",
+                )
+
+
+def _conditions(tables: StateTables, column: str) -> list[str]:
+    """Return the conditions for the rows of persons; a text may have a uuid in other notations."""
+    conditions = ["row.{column} = ANY (ARRAY(SELECT CAST(value AS {cast}) FROM {persons}))"]
+    if type_of_person(tables.state, column) not in (*INTEGERS, "uuid"):
+        conditions.append(f"EXISTS (SELECT FROM {{persons}} AND {_UUID}) AND {_IS_UUID}")
+    return conditions
+
+
+def _parts(tables: StateTables, column: str) -> dict[str, Composable]:
+    type_ = type_of_person(tables.state, column)
+    cast = SQL("bigint" if type_ in INTEGERS else type_ or "text")
+    return {"column": Identifier(column), "cast": cast, "persons": _persons(column)}
+
+
 def _deletions(tables: StateTables, table: Identifier, column: str) -> Iterator[Composed]:
     """Delete the persons' rows from a table, and count them by attempt.
 
@@ -92,21 +123,14 @@ def _deletions(tables: StateTables, table: Identifier, column: str) -> Iterator[
     text may have a uuid in another notation, all rows are read.
     """
     has_attempt = table is not tables.target or "_attempt_id" in tables.target_columns()
-    type_ = type_of_person(tables.state, column)
-    cast = SQL("bigint" if type_ in INTEGERS else type_ or "text")
-    conditions = ["row.{column} = ANY (ARRAY(SELECT CAST(value AS {cast}) FROM {persons}))"]
-    if type_ not in (*INTEGERS, "uuid"):
-        conditions.append(f"EXISTS (SELECT FROM {{persons}} AND {_UUID}) AND {_IS_UUID}")
-    for condition in conditions:
+    for condition in _conditions(tables, column):
         yield SQL(
             f"WITH gone AS (DELETE FROM {{table}} AS row WHERE {condition}"
             " RETURNING {txid} AS txid, {attempt_id} AS attempt_id)"
             " SELECT txid, attempt_id, count(*) AS rows FROM gone GROUP BY 1, 2"
         ).format(
             table=table,
-            column=Identifier(column),
-            cast=cast,
-            persons=_persons(column),
+            **_parts(tables, column),
             txid=Identifier(TXID),
             attempt_id=Identifier("_attempt_id") if has_attempt else SQL("NULL::integer"),
         )

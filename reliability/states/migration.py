@@ -53,8 +53,8 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
                 statements += _create_target(tables)
             else:
                 lost.append(name)
-    if not tables.is_view and any(column["is_in_view"] for column in target):
-        problems.append(f"{tables.target_name} is a view")
+    if not tables.is_view and any(not column["is_in_table"] for column in target):
+        problems.append(f"{tables.target_name} is no table")
         lost.append(tables.target_name)
     takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
@@ -65,6 +65,11 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     add_key = tables.add_key()
     unique = tx.all("unique_keys", table=tables.target_name)
     keys = [key["columns"] for key in unique if key["is_usable"]]
+    for key in unique:
+        if add_key is not None and key["is_deferrable"] and key["columns"] == sorted(tables.key):
+            problems.append(f"unique key {key['name']} of {tables.target_name} is deferrable")
+            name = Identifier(key["name"])
+            statements.append(tables.sql("ALTER TABLE {target} DROP CONSTRAINT {name}", name=name))
     if target and add_key is not None and sorted(tables.key) not in keys:
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(add_key)

@@ -5,7 +5,7 @@ SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
        attcollation::regcollation::text AS collation,
        attgenerated <> '' AS is_generated,
        attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
-       relkind = 'v' AS is_in_view
+       relkind = 'v' AS is_in_view, relkind IN ('r', 'p') AS is_in_table
   FROM pg_catalog.pg_attribute
   JOIN pg_catalog.pg_class c ON c.oid = attrelid
  WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
@@ -15,7 +15,8 @@ SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
 -- The unique keys that ON CONFLICT looks at. It can use one in which NULL is a value like any other;
 -- one that is deferrable is in its way.
 SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns,
-       i.indnullsnotdistinct AND i.indimmediate AS is_usable, NOT i.indimmediate AS is_deferrable
+       i.indnullsnotdistinct AND i.indimmediate AS is_usable, NOT i.indimmediate AS is_deferrable,
+       (SELECT relname FROM pg_catalog.pg_class WHERE oid = i.indexrelid) AS name
   FROM pg_catalog.pg_index i
   JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
  WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid

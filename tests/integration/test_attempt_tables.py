@@ -36,6 +36,7 @@ TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_a
 STAGED = "SELECT count(*) FROM reliability_contribution.shop__log"
 KNOWN = "SELECT count(*) FROM reliability.attempt_table WHERE state = 'log'"
 LOG = "SELECT count(*) FROM log"
+MANY = "generate_series(1, 1000)"
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +88,24 @@ def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
     with pytest.raises(LedgerCorruption, match="0 exist"):
         shop.transact(1)
     assert count(connection, LOG) == 0
+
+
+def test_an_attempt_whose_table_somebody_has_shrunk_commits(connection, shop, database):
+    """H10: VACUUM took pages that a failed task had left, and the commit missed rows."""
+    write = shop.write
+
+    def write_and_fail_once(grant):
+        write(grant)
+        own = f"reliability_contribution.{own_table(connection)}"
+        with closing(own_session(connection.dsn)) as failed:
+            failed.cursor().execute(f"INSERT INTO {own} SELECT log.* FROM {own} log, {MANY}")
+            failed.rollback()
+
+    shop.write = write_and_fail_once
+    shop.process(1)
+    database.execute("VACUUM FULL")
+    shop.transact(1)
+    assert count(connection, LOG) == 6
 
 
 def own_table(connection):

@@ -50,6 +50,7 @@ def is_exact(connection):
         ("ALTER TABLE public.recomputed DROP COLUMN lowest", False),
         ("ALTER TABLE public.recomputed DROP COLUMN _txid", False),
         ('ALTER TABLE public.exact ALTER COLUMN word TYPE text COLLATE "C"', False),
+        ("ALTER TABLE public.recomputed ADD UNIQUE NULLS NOT DISTINCT (word) DEFERRABLE", False),
         ("ALTER TABLE public.log DROP COLUMN price", True),
         ("ALTER TABLE reliability_contribution.shop__exact DROP COLUMN n", True),
     ],
@@ -87,6 +88,20 @@ def test_what_an_error_says_of_an_altered_table_brings_every_row_back(
 def test_a_look_at_an_altered_table_says_who_says_how_to_mend_it(shop, connection, done):
     """It said to run `reliability migrate`, or to change a constraint."""
     execute(connection, done)
+    with pytest.raises(UnexpectedAnswer, match="`reliability declare TOPOLOGY`"):
+        verify(connection, "shop")
+
+
+def test_a_table_that_cannot_take_what_is_right_is_not_repaired(shop, connection):
+    """H9: it was repaired again and again, and the same rows differed."""
+    execute(connection, "ALTER TABLE public.recomputed ALTER lowest TYPE numeric(14,0)")
+    with pytest.raises(StateDefinitionChanged, match=r"lowest is numeric\(14,0\) instead of"):
+        repair(connection, "shop", "x")
+
+
+def test_a_key_of_another_type_is_told_as_an_altered_table(shop, connection):
+    """It said to change the process function."""
+    execute(connection, "ALTER TABLE public.exact ALTER word TYPE char(9)")
     with pytest.raises(UnexpectedAnswer, match="`reliability declare TOPOLOGY`"):
         verify(connection, "shop")
 

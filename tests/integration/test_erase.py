@@ -512,6 +512,36 @@ def test_what_cannot_be_exact_is_refused(shop, keys, said):
     assert keys[0][1] not in str(refusal.value) or not keys[0][1]
 
 
+def test_rows_that_a_trigger_keeps_are_told(connection, shop):
+    """H12: the verb said that they are erased."""
+    execute(
+        connection,
+        "CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql"
+        " AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER soft BEFORE DELETE ON public.log"
+        " FOR EACH ROW EXECUTE FUNCTION public.keep()",
+    )
+    with pytest.raises(
+        EraseNotPossible, match=r"public\.log: 6 rows .* are still there; a trigger"
+    ):
+        erased(shop)
+    execute(connection, "DROP TRIGGER soft ON public.log")
+    erased(shop)
+    assert stored(shop) == 0
+
+
+def test_rows_that_no_header_counts_are_told(connection, shop):
+    """H12, H2: they were taken out of what others have, and no replay was possible any more."""
+    execute(connection, "CREATE TABLE public.backup AS SELECT * FROM public.log WHERE who = 17")
+    erased(shop)
+    execute(connection, "INSERT INTO public.log SELECT * FROM public.backup")
+    with pytest.raises(EraseNotPossible, match=r"state log: .* is recorded with \d rows, but \d"):
+        erased(shop)
+    execute(connection, "DELETE FROM public.log WHERE who = 17")
+    erased(shop)
+    assert is_exact(shop)
+
+
 def test_the_command_asks_and_never_says_the_key(connection, shop):
     """H12: nothing that is printed or recorded has the value."""
     before = shown(shop)

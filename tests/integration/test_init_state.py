@@ -134,12 +134,13 @@ def test_a_table_whose_rows_nothing_else_has_is_not_made_anew(tx, table, values)
     assert refused.value.what_to_do.startswith(f"{table}: rename it back, or restore it from a")
 
 
-def test_a_table_that_a_view_has_taken_the_place_of_is_to_be_brought_back(tx):
+@pytest.mark.parametrize("kind", ["VIEW", "MATERIALIZED VIEW"])
+def test_a_table_that_a_view_has_taken_the_place_of_is_to_be_brought_back(tx, kind):
     """The remedy was to alter the view, as if it were a table."""
     state = State("s", key=KEY, values=OLD)
     OneState(tx, state)
-    tx.run(SQL("ALTER TABLE public.s RENAME TO t; CREATE VIEW public.s AS SELECT * FROM public.t"))
-    with pytest.raises(StateDefinitionChanged, match=r"public\.s is a view") as refused:
+    tx.run(SQL(f"ALTER TABLE public.s RENAME TO t; CREATE {kind} public.s AS TABLE public.t"))
+    with pytest.raises(StateDefinitionChanged, match=r"public\.s is no table") as refused:
         declare(tx, state)
     assert "BEGIN" not in refused.value.what_to_do
 

@@ -89,10 +89,13 @@ class StoredRows(StoredState):
         self.check_written(moved, sealed.rows)
 
     def sealed(self, change: Change) -> Sealed:
-        """Check the size of a table of the attempt's own; count other rows."""
-        own = attempt_table.find_sealed_table(change.tx, self, change.key)
-        if own.attempt_table is None:
-            return super().sealed(change)
+        """Check the size of a table of the attempt's own; count other rows.
+
+        It is smaller than it was sealed if somebody's VACUUM has taken pages that rolled back.
+        """
+        own, is_smaller = attempt_table.find_sealed_table(change.tx, self, change.key)
+        if own.attempt_table is None or is_smaller:
+            return self.counted(change, own)
         return Sealed(change.one("staged_rows")["staged_rows"], own)
 
     def replace(self, change: Change, header: Row, sealed: Sealed) -> Effect:
@@ -103,8 +106,11 @@ class StoredRows(StoredState):
         """
         is_same = change.one("stages_the_same")["is_same"]
         is_nothing = is_same and self.is_as_written(change)
-        self.remember(change, NO_ROWS if is_nothing else REPLACED_ROWS)
-        self.check_taken_out(self.target_name, change.key, header, self.take_out(change))
+        there = self.remember(change, NO_ROWS if is_nothing else REPLACED_ROWS)
+        taken_out = self.take_out(change)
+        if not (is_nothing or self.is_view):
+            self.check_written(taken_out, there)
+        self.check_taken_out(self.target_name, change.key, header, taken_out)
         self.append_staged(change, sealed)
         change.one("move_contribution", **self.header(sealed.rows))
         if not is_same:

@@ -245,14 +245,18 @@ class StoredState(StateTables):
 
         Missing rows are no empty contribution (H2).
         """
+        return self.counted(change, self)
+
+    def counted(self, change: Change, own: StateTables) -> Sealed:
+        """Count what was sealed, in the attempt's own table or in all attempts'."""
         rows = change.one("staged_rows")["staged_rows"]
-        present = change.one(self.staged_accounts())["rows"]
+        present = change.one(own.staged_accounts())["rows"]
         if rows != present:
             raise LedgerCorruption(
                 f"{self.contribution_table}: {rows} rows were sealed for attempt "
                 f"{change.key.txid}:{change.key.attempt_id}, but {present} exist"
             )
-        return Sealed(rows, self)
+        return Sealed(rows, own)
 
     def _check_replayable(self, change: Change) -> None:
         last = change.one("last_contribution")["txid"] or 0

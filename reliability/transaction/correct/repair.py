@@ -17,7 +17,7 @@ from reliability.transaction.commit.apply import plan_nothing
 from reliability.transaction.commit.committer import carry_out, committer
 from reliability.transaction.commit.dry_run import try_plan
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.declare import check_tables, declared_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ def repair(
         )
 
     _check_keeps_contributions(connection, topology)
+    _check_tables(connection, topology)
     with committer(connection, topology) as commit_change:
         commit_change(plan_nothing)
         tried = try_plan(connection, topology, planner, observer)
@@ -71,6 +72,15 @@ def repair(
             commit_change, topology, planner, lambda change: change.kind is ChangeKind.REPAIR
         )
     return Repaired(commit_number=done.plan[-1].commit_number, differences=done.differences)
+
+
+def _check_tables(connection: LedgerConnection, topology: str) -> None:
+    """Raise StateDefinitionChanged if a table was altered: it may not take what is right."""
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
+            with database.transaction() as tx:
+                for tables in declared_tables(tx, topology):
+                    check_tables(tx, tables)
 
 
 def _check_keeps_contributions(connection: LedgerConnection, topology: str) -> None:
