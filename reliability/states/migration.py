@@ -68,8 +68,8 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     for key in unique:
         if add_key is not None and key["is_deferrable"] and key["columns"] == sorted(tables.key):
             problems.append(f"unique key {key['name']} of {tables.target_name} is deferrable")
-            name = Identifier(key["name"])
-            statements.append(tables.sql("ALTER TABLE {target} DROP CONSTRAINT {name}", name=name))
+            drop = "ALTER TABLE {target} DROP CONSTRAINT {name}"
+            statements.append(tables.sql(drop, name=Identifier(key["name"])))
     if target and add_key is not None and sorted(tables.key) not in keys:
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(add_key)

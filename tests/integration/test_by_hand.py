@@ -99,6 +99,13 @@ def test_a_table_that_cannot_take_what_is_right_is_not_repaired(shop, connection
         repair(connection, "shop", "x")
 
 
+def test_a_replay_writes_into_no_table_that_rounds_its_values(shop, connection):
+    """H8: only an emission had looked, and verify called what was rounded exact."""
+    execute(connection, "ALTER TABLE public.log ALTER price TYPE numeric(14,1)")
+    with pytest.raises(StateDefinitionChanged, match=r"price is numeric\(14,1\) instead of"):
+        shop.correct(1, made(22))
+
+
 def test_a_key_of_another_type_is_told_as_an_altered_table(shop, connection):
     """It said to change the process function."""
     execute(connection, "ALTER TABLE public.exact ALTER word TYPE char(9)")
