@@ -67,6 +67,7 @@ _REMEDIES = {
     "22008": _NO_VALUE,
     "22P02": _NO_VALUE,
     "42804": _ALTERED,
+    "42883": _ALTERED,
     "42P01": _ALTERED,
     "42703": _ALTERED,
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",
@@ -88,8 +89,10 @@ def lacks_schema(sqlstate: str, said: str) -> bool:
     True
     >>> lacks_schema("42P01", 'relation "public.audit" does not exist')
     False
+    >>> lacks_schema("42883", "operator does not exist: bigint = text")  # a column of another type
+    False
     """
-    return sqlstate in _UNDEFINED and "." not in said
+    return sqlstate in _UNDEFINED and "." not in said and not said.startswith("operator")
 
 
 def remedy_of(sqlstate: str) -> str:

@@ -181,7 +181,7 @@ def find_sealed_table(
     To count its rows would hold the topology's lock for longer. It may be larger: what a zombie
     copies after the seal rolls back, but the pages stay.
 
-    :raises LedgerCorruption: it is gone
+    :raises LedgerCorruption: it is gone, or was never sealed
     """
     row = tx.first("attempt_table", **{**key, "state": tables.name})
     if row is None:

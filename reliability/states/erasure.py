@@ -15,6 +15,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 from reliability.core.erasure import INTEGERS, ErasedKeys, type_of_person
 from reliability.core.errors import EraseNotPossible
 from reliability.core.statement_key import StateKey
+from reliability.states.headers import format_header, wrong_headers
 from reliability.states.tables import TXID, StateTables, attempt_table_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def erase_rows(
                 staged += tx.all(delete)
         _check_gone(tx, tables, column)
     key = StateKey(tables.topology, tables.name)
-    counted = _shrink_headers(tx, key, staged if tables.keeps_staged_rows else of_target)
+    counted = _shrink_headers(tx, tables, staged if tables.keeps_staged_rows else of_target)
     if txids := [row["txid"] for row in (*of_target, *staged)]:
         tx.run("forget_digests", txids=txids, **key)
     in_staged = sum(row["rows"] for row in staged)
@@ -72,19 +73,34 @@ def erase_rows(
     return ErasedRows(state=tables.name, rows=in_target, staged=in_staged)
 
 
-def _shrink_headers(tx: DatabaseTransaction, key: StateKey, gone: Iterable[Row]) -> int:
+def _shrink_headers(tx: DatabaseTransaction, tables: StateTables, gone: Iterable[Row]) -> int:
     rows: dict[tuple[int, int | None], int] = {}
     for row in gone:
         attempt = row["txid"], row["attempt_id"]
         rows[attempt] = rows.get(attempt, 0) + row["rows"]
+    key = StateKey(tables.topology, tables.name)
+    txids = [txid for txid, _ in rows]
     shrunk = tx.one(
         "shrink_headers",
-        txids=[txid for txid, _ in rows],
+        txids=txids,
         attempt_ids=[attempt_id for _, attempt_id in rows],
         rows=[*rows.values()],
         **key,
     )
+    if txids and (tables.keeps_contributions or tables.state.is_append):
+        _check_counted(tx, tables, txids)
     return int(shrunk["rows"])
+
+
+def _check_counted(tx: DatabaseTransaction, tables: StateTables, txids: Sequence[int]) -> None:
+    """Raise if a header counts fewer rows than there are: it had not counted what is gone."""
+    for header in wrong_headers(tx, tables, after=min(txids) - 1, through=max(txids)):
+        if header["found"] > header["rows"]:
+            raise EraseNotPossible(
+                f"state {tables.name}: {format_header(header)}; it had not counted what is gone",
+                remedy="delete what is surplus by hand, such as the person's rows that a backup of "
+                "this table alone has brought back. Then erase again.",
+            )
 
 
 def _check_gone(tx: DatabaseTransaction, tables: StateTables, column: str) -> None:

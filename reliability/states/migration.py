@@ -59,7 +59,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
-    for problem, restored in _collations(tables, target, contribution):
+    for problem, restored in () if tables.is_view else _collations(tables, target, contribution):
         problems.append(f"table {tables.target_name}: {problem}")
         statements.append(restored)
     add_key = tables.add_key()
@@ -138,6 +138,10 @@ def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
     return problems
 
 
+#: The collation of a type that has none.
+_NONE = "-"
+
+
 def _collations(
     tables: StateTables, target: Sequence[Row], contribution: Sequence[Row]
 ) -> Iterator[tuple[str, Composed]]:
@@ -145,9 +149,9 @@ def _collations(
 
     Postgres does not compare the two, and a collation may take texts that differ for equal.
     """
-    kept = {column["name"]: column["collation"] for column in contribution}
+    kept = {c["name"]: c["collation"] for c in contribution if c["name"] in tables.key}
     for name, collation in ((column["name"], column["collation"]) for column in target):
-        if name in tables.key and name in kept and collation != kept[name]:
+        if collation != kept.get(name, collation) and _NONE not in (collation, kept[name]):
             restored = tables.sql(
                 "ALTER TABLE {target} ALTER COLUMN {name} TYPE {type} COLLATE {collation}",
                 name=Identifier(name),

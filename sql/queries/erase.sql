@@ -12,8 +12,8 @@ COPY pg_temp.persons FROM STDIN (FORMAT csv);
 -- a state that keeps no contributions has the txid that touched it last, and no attempt.
 WITH shrunk AS (
        UPDATE reliability.contribution h
-          SET rows = h.rows - gone.rows,
-              presence = CASE WHEN h.presence = 'present' AND h.rows = gone.rows
+          SET rows = greatest(h.rows - gone.rows, 0),
+              presence = CASE WHEN h.presence = 'present' AND h.rows <= gone.rows
                               THEN 'empty' ELSE h.presence END
          FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[], %(rows)s::bigint[])
               AS gone(txid, attempt_id, rows)

@@ -106,11 +106,16 @@ def test_a_replay_writes_into_no_table_that_rounds_its_values(shop, connection):
         shop.correct(1, made(22))
 
 
-def test_a_key_of_another_type_is_told_as_an_altered_table(shop, connection):
+@pytest.mark.parametrize("type_", ["char(9)", "bigint USING length(word)"])
+def test_a_key_of_another_type_is_told_as_an_altered_table(shop, connection, type_):
     """It said to change the process function."""
-    execute(connection, "ALTER TABLE public.exact ALTER word TYPE char(9)")
+    execute(connection, "DELETE FROM public.exact WHERE word <> 'a'")
+    execute(connection, f"ALTER TABLE public.exact ALTER word TYPE {type_}")
     with pytest.raises(UnexpectedAnswer, match="`reliability declare TOPOLOGY`"):
         verify(connection, "shop")
+    with pytest.raises(StateDefinitionChanged, match="column word is") as refused:
+        shop.deliver(made(4))
+    assert "COLLATE" not in refused.value.what_to_do
 
 
 # --- H8: what a rollback and a replay meet -------------------------------------------------------

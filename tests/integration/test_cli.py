@@ -490,7 +490,7 @@ def test_several_txids_are_replayed_at_once(shop, monkeypatch):
 def test_what_has_not_committed_is_not_replayed(shop):
     shop.deliver(made(4))
     said = say("replay", "shop", "3..5", code=1)
-    assert "[NOTHING_TO_REPLAY] shop: txids 4..5 have not committed" in said.stderr
+    assert "has not committed txid 4, and has never emitted txid 5" in said.stderr
     assert shop.ask("SELECT * FROM reliability.request WHERE dag_id = 'cli'") == []
 
 

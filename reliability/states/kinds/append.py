@@ -89,9 +89,9 @@ class StoredRows(StoredState):
         self.check_written(moved, sealed.rows)
 
     def sealed(self, change: Change) -> Sealed:
-        """Check the size of a table of the attempt's own; count other rows.
+        """Check the size of a table of the attempt's own, or count the rows.
 
-        It is smaller than it was sealed if somebody's VACUUM has taken pages that rolled back.
+        The table is smaller than it was sealed if somebody's VACUUM took pages that rolled back.
         """
         own, is_smaller = attempt_table.find_sealed_table(change.tx, self, change.key)
         if own.attempt_table is None or is_smaller:

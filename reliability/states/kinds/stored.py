@@ -60,7 +60,7 @@ class Change:
 class Sealed(NamedTuple):
     """What was sealed for the attempt, and is there.
 
-    :param own: the tables with that of the attempt, if it has one that was not counted
+    :param own: the tables, with that of the attempt if it has one
     """
 
     rows: int
@@ -253,7 +253,7 @@ class StoredState(StateTables):
         present = change.one(own.staged_accounts())["rows"]
         if rows != present:
             raise LedgerCorruption(
-                f"{self.contribution_table}: {rows} rows were sealed for attempt "
+                f"{'.'.join(own.staged.strings)}: {rows} rows were sealed for attempt "
                 f"{change.key.txid}:{change.key.attempt_id}, but {present} exist"
             )
         return Sealed(rows, own)

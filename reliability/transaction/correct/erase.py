@@ -39,7 +39,6 @@ from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, lock_topol
 from reliability.ledger.queries import queries
 from reliability.ledger.roles import act_as_owner
 from reliability.states.erasure import ErasedRows, count_shown, erase_rows, values_where
-from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.correct.park import NOT_RECORDED
@@ -116,7 +115,6 @@ def erase(
         _copy(tx, persons)
         columns = list(dict.fromkeys(person.column for person in persons))
         _check_exact(tx, states, columns)
-        _check_headers(tx, [own for own in states if _tell(own.state, columns)])
         fenced = tx.run(
             "fence_what_was_read", topology=topology, txids=None, reason="rows were erased"
         )
@@ -240,17 +238,6 @@ def _check_exact(
                     remedy=f"erase these rows by their key first ({keys}): `reliability erase "
                     f"{own.topology} --key COLUMN --state {own.name} --where '{shown[-1]} = …'`.",
                 )
-
-
-def _check_headers(tx: DatabaseTransaction, states: Iterable[StoredState]) -> None:
-    """Raise if a header does not say how many rows there are: those erased are taken out of it."""
-    for own in states:
-        for wrong in wrong_headers(tx, own) if own.has_headers else ():
-            raise EraseNotPossible(
-                f"state {own.name}: {format_header(wrong)}",
-                remedy="restore what is missing; delete what is surplus, such as the person's rows "
-                "that a backup of this table alone has brought back. Then erase again.",
-            )
 
 
 def _check_known(

@@ -45,6 +45,7 @@ def repair(
     Nothing is changed, and no commit number is taken, if no row differs.
 
     :param observer: for `dry_run`: observes the rows that would differ
+    :raises StateDefinitionChanged: somebody has altered a table
     :raises RepairNotPossible: no state keeps contributions, or those of a state are wrong
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
@@ -61,8 +62,7 @@ def repair(
             ),
         )
 
-    _check_keeps_contributions(connection, topology)
-    _check_tables(connection, topology)
+    _check_states(connection, topology)
     with committer(connection, topology) as commit_change:
         commit_change(plan_nothing)
         tried = try_plan(connection, topology, planner, observer)
@@ -74,20 +74,18 @@ def repair(
     return Repaired(commit_number=done.plan[-1].commit_number, differences=done.differences)
 
 
-def _check_tables(connection: LedgerConnection, topology: str) -> None:
-    """Raise StateDefinitionChanged if a table was altered: it may not take what is right."""
+def _check_states(connection: LedgerConnection, topology: str) -> None:
+    """Raise unless a state keeps contributions, and the tables of all that do take their rows."""
+    kept = False
     with TopologyDatabases.of(connection, topology) as databases:
         for database in databases.all:
-            with database.transaction() as tx:
+            with database.transaction(reads_only=True) as tx:
                 for tables in declared_tables(tx, topology):
-                    check_tables(tx, tables)
-
-
-def _check_keeps_contributions(connection: LedgerConnection, topology: str) -> None:
-    with TopologyDatabases.of(connection, topology) as databases:
-        for database in databases.all:
-            if any(state.has_headers for state in declared_tables(database, topology)):
-                return
+                    if tables.has_headers:
+                        kept = True
+                        check_tables(tx, tables)
+    if kept:
+        return
     raise RepairNotPossible(
         f"no state of {topology} keeps contributions that its table could be compared with",
         remedy="correct the rows by hand, or process the source again under another topology name.",

@@ -89,7 +89,8 @@ class RunToResume:
             return "nothing"
         if not self.tasks:
             return "all its tasks"
-        if any(task.endswith(f".{EMIT}") for task, _ in self.tasks):
+        (own, _), *_ = self.tasks
+        if any(t.endswith(f".{EMIT}") and own.startswith(t[: -len(EMIT)]) for t, _ in self.tasks):
             return "the tasks of its group"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
 

@@ -101,7 +101,7 @@ def _grant_here(
         digests = {s.name: s.digest() for s in topology.states if not s.database}
         if row["definition_digests"] != digests:
             check_states(tx, topology)
-        if txid < snapshot.curr_txid:  # no emission has looked at the tables since
+        if txid < snapshot.curr_txid:  # before a first commit, an emission does
             for tables in declared_tables(tx, topology.name):
                 check_tables(tx, tables)
         # under the lock, so that nothing is excluded meanwhile

@@ -137,8 +137,8 @@ async function clear(form) {
   const text = await response.text();
   if (!response.ok) throw new Error(detailOf(text, response.status));
   const now = new DOMParser().parseFromString(text, "text/html").querySelector("[data-clears]");
-  const undone = JSON.parse(now?.dataset.clears ?? "[]").map((run) => JSON.stringify(run));
-  if (!runs.every((run) => undone.includes(JSON.stringify(run)))) { // a clear would replay what is done
+  const undone = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((run) => run.txids));
+  if (!runs.every((run) => run.txids.every((txid) => undone.has(txid)))) { // a clear would replay what is done
     answer(form, errorNote("Nothing was cleared: somebody has worked on these since they were shown.") + text);
     return;
   }
@@ -146,14 +146,16 @@ async function clear(form) {
   for (const [place, run] of runs.entries()) {
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
-    const tasks = await tasksOf(`${path}/taskInstances`, run.txids, run.group);
+    const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
+    const isKnown = run.txids.every((txid) => emitted.includes(txid));
+    const tasks = isKnown || run.group ? await tasksOf(`${path}/taskInstances`, run, isKnown && emitted) : null;
     const how = { dry_run: false, only_failed: false };
     if (tasks) {
       await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids: tasks });
     } else {
       await ask("POST", `${path}/clear`, how);
-      whole.push(run.run_id);
     }
+    if (!isKnown) whole.push(run.run_id);
     form.dataset.clears = JSON.stringify(runs.slice(place + 1)); // a second try clears none twice
   }
   markChanged(form);
@@ -162,22 +164,21 @@ async function clear(form) {
   answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
 }
 
-// Also what ends the run, and has not started behind it. `group` is "shop." in a DAG with other tasks.
-async function tasksOf(path, txids, group) {
-  const emitted = await emittedBy(`${path}/${group}emit`);
-  const indexes = new Set(txids.map((txid) => emitted.indexOf(txid)));
-  if (indexes.has(-1)) return null;
+// What to clear of a run: its txids' tasks, or all of its group's ("shop.") if it is not known which these are; what
+// ends it, and what has not started behind it.
+async function tasksOf(path, { txids, group }, emitted) {
   const tasks = [];
   for (let page; !page || page.length === PAGE; tasks.push(...page)) {
     page = (await ask("GET", `${path}?limit=${PAGE}&offset=${tasks.length}&order_by=id`)).task_instances;
   }
-  const own = tasks.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index));
-  const cleared = [...own, ...notStarted(tasks, group)];
-  return [
-    ...cleared.map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index])),
-    ...(group ? [`${group}committed`] : []),
-    `${group}settle`,
-  ];
+  const indexes = new Set(txids.map((txid) => emitted && emitted.indexOf(txid)));
+  if (emitted && emitted.every((txid) => txids.includes(txid))) indexes.add(-1); // skipped before it was mapped
+  const own = emitted
+    ? tasks.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index))
+    : tasks.filter((one) => one.task_id.startsWith(group));
+  const cleared = [...own, ...notStarted(tasks, group)].map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index]));
+  const ends = [...(group ? [`${group}committed`] : []), `${group}settle`];
+  return [...cleared, ...ends.filter((one) => !cleared.includes(one))];
 }
 
 // As `_not_started` in resume_runs.py.
