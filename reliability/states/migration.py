@@ -89,6 +89,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     )
 
 
+_NONE = "-"  # the collation of a type that has none
 _BACKUP = "rename it back, or restore it from a backup; nothing else has its rows"
 
 
@@ -136,10 +137,6 @@ def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
             kind = "generated" if want[name].is_generated else "a plain column"
             problems.append(f"column {name} is not {kind}")
     return problems
-
-
-#: The collation of a type that has none.
-_NONE = "-"
 
 
 def _collations(

@@ -89,8 +89,8 @@ class RunToResume:
             return "nothing"
         if not self.tasks:
             return "all its tasks"
-        (own, _), *_ = self.tasks
-        if any(t.endswith(f".{EMIT}") and own.startswith(t[: -len(EMIT)]) for t, _ in self.tasks):
+        groups = [task.removesuffix(EMIT) for task, _ in self.tasks if task.endswith(f".{EMIT}")]
+        if any(self.tasks[0][0].startswith(group) for group in groups):  # its own, none behind it
             return "the tasks of its group"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
 

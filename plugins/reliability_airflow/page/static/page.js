@@ -193,7 +193,7 @@ function notStarted(tasks, group) {
     stops.includes(state) && !own.includes(task_id) && !elsewhere.some((start) => task_id.startsWith(start)));
 }
 
-// None if Airflow no longer has them; any other refusal may not let all of the run be cleared.
+// None if Airflow no longer has them. Any other refusal is an error: it must not clear a whole run.
 async function emittedBy(path) {
   let found;
   try {
