@@ -24,6 +24,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.own_run import OwnRun, PollingExecutor, RunStep, contact_of
 from reliability.transaction.process.begin import TransactionTask
 from reliability.transaction.run import run_transaction
+from reliability.transaction.topology.declare import check_tables, declared_tables
 
 TASK = "replay"
 Asked = Callable[[DatabaseTransaction, Mapping[int, int]], object]
@@ -107,6 +108,7 @@ class ReplayRun(OwnRun[ReplayResult]):
         :param asked: called in the transaction that opens the requests, under the topology's lock:
             no attempt can satisfy them before what it writes is there
         :raises NothingToReplay: one of them has not committed; nothing was done
+        :raises StateDefinitionChanged: somebody has altered a table; nothing was done
         :raises TxidSkipped: one of them is skipped; nothing was done
         :raises RunFailed: one of them failed
         """
@@ -126,6 +128,8 @@ class ReplayRun(OwnRun[ReplayResult]):
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             check_committed(tx, self._topology, txids)
+            for tables in declared_tables(tx, self._topology):  # as each emission does
+                check_tables(tx, tables)
             if skip := tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
                 raise TxidSkipped(str(skipped_of(skip)))
             requests = {

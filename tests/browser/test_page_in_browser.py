@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -262,27 +264,23 @@ def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
     tab.wrong.clear()
 
 
-@pytest.mark.parametrize("group", ["", "aa.shop."])
-@pytest.mark.parametrize("committed", ["success", "skipped"])
-def test_what_has_not_started_is_the_same_for_the_page_and_the_command_line(
-    tab, shop, group, committed
-):
-    states = {
-        **{f"{group}emit": "success", f"{group}settle": "success", f"{group}committed": committed},
-        **{f"{group}transaction.commit": "skipped", f"{group}note": "upstream_failed"},
-        **{"report": "skipped", "last": "upstream_failed", "told": "success"},
-        **{"bb.emit": "success", "bb.settle": "skipped", "bb.committed": "upstream_failed"},
-        **{"cc.emit": "skipped", "cc.settle": "skipped", "foo.emit": "upstream_failed"},
-    }
-    tasks = [TaskInstance(task_id=n, map_index=-1, state=state) for n, state in states.items()]
+def test_what_has_not_started_is_the_same_for_the_page_and_the_command_line(tab, shop):
+    page = tab.open(at("shop"))
     [function] = re.findall(r"^function notStarted.*?^}", PAGE_JS.read_text(), re.M | re.S)
     call = f"([tasks, group]) => {{ {function} return notStarted(tasks, group); }}"
-    found = tab.open(at("shop")).evaluate(
-        call, [[{"task_id": t.task_id, "map_index": -1, "state": t.state} for t in tasks], group]
-    )
-    expected = _not_started(tasks, group)
-    assert [(task["task_id"], task["map_index"]) for task in found] == expected
-    assert (("report", -1) in expected) == (committed == "skipped")
+    for group, committed in product(("", "aa.shop."), ("success", "skipped")):
+        states = {
+            **{f"{group}{name}": "success" for name in ("emit", "settle")},
+            **{f"{group}committed": committed, f"{group}note": "upstream_failed"},
+            **{f"{group}transaction.commit": "skipped", "report": "skipped", "told": "success"},
+            **{"bb.emit": "success", "bb.settle": "skipped", "bb.committed": "upstream_failed"},
+            **{"cc.emit": "skipped", "cc.settle": "skipped", "foo.emit": "upstream_failed"},
+        }
+        tasks = [TaskInstance(task_id=n, map_index=-1, state=state) for n, state in states.items()]
+        found = page.evaluate(call, [[asdict(task) for task in tasks], group])
+        expected = _not_started(tasks, group)
+        assert [(task["task_id"], task["map_index"]) for task in found] == expected
+        assert (("report", -1) in expected) == (committed == "skipped")
 
 
 def test_nothing_is_cleared_by_guess_or_by_what_is_no_longer_so(tab, shop):

@@ -18,6 +18,7 @@ from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
+from reliability.transaction.replay import ReplayRequest, ReplayRun
 from tests.replay.shop import Shop, committed, made
 from tests.support.fix_postgres import execute
 from tests.support.fix_shop import shop_with
@@ -102,8 +103,9 @@ def test_a_table_that_cannot_take_what_is_right_is_not_repaired(shop, connection
 def test_a_replay_writes_into_no_table_that_rounds_its_values(shop, connection):
     """H8: only an emission had looked, and verify called what was rounded exact."""
     execute(connection, "ALTER TABLE public.log ALTER price TYPE numeric(14,1)")
+    request = ReplayRequest(topology=shop.topology, txids=[1], by="a test", reason="x")
     with pytest.raises(StateDefinitionChanged, match=r"price is numeric\(14,1\) instead of"):
-        shop.correct(1, made(22))
+        ReplayRun(connection, request, lambda *_: None).run()
 
 
 @pytest.mark.parametrize("type_", ["char(9)", "bigint USING length(word)"])

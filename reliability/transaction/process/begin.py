@@ -27,7 +27,7 @@ from reliability.transaction.process.opaque_batch import (
     cut_batch,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import check_states, check_tables, declared_tables
+from reliability.transaction.topology.declare import check_states
 from reliability.transaction.topology.lifecycle import adopt_definitions
 from reliability.transaction.topology.participants import mirror_grant
 from reliability.transaction.topology.read_standing import read_txid
@@ -101,9 +101,6 @@ def _grant_here(
         digests = {s.name: s.digest() for s in topology.states if not s.database}
         if row["definition_digests"] != digests:
             check_states(tx, topology)
-        if txid < snapshot.curr_txid:  # before a first commit, an emission does
-            for tables in declared_tables(tx, topology.name):
-                check_tables(tx, tables)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
             if row["has_exclusions"] or task.without or exchanged is not None:
