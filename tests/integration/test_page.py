@@ -746,8 +746,8 @@ def test_every_view_of_a_long_history_is_quick(client, long):
 
 
 def fastest(client, path):
-    """Return how long an answer took, of six at most: the machine does other things, too."""
-    for _ in range(6):
+    """Return how long an answer took, of 20 at most: the machine does other things, too."""
+    for _ in range(20):
         began = time.monotonic()
         answer = client.get(path)
         took = time.monotonic() - began
