@@ -20,6 +20,7 @@ from reliability.states.tables import TXID, StateTables, attempt_table_of
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
+    from reliability.states.kinds.stored import StoredState
 
 
 #: as `comparable` writes a uuid in whatever notation; of the persons, only uuids differ from it
@@ -43,7 +44,7 @@ class ErasedRows:
 
 def erase_rows(
     tx: DatabaseTransaction,
-    tables: StateTables,
+    tables: StoredState,
     columns: Sequence[str],
     attempt_tables: Iterable[int],
 ) -> ErasedRows:
@@ -63,7 +64,10 @@ def erase_rows(
                 staged += tx.all(delete)
         _check_gone(tx, tables, column)
     key = StateKey(tables.topology, tables.name)
-    counted = _shrink_headers(tx, tables, staged if tables.keeps_staged_rows else of_target)
+    gone = staged if tables.keeps_staged_rows else of_target
+    counted = _shrink_headers(tx, key, gone)
+    if gone and tables.has_headers:
+        _check_counted(tx, tables, [row["txid"] for row in gone])
     if txids := [row["txid"] for row in (*of_target, *staged)]:
         tx.run("forget_digests", txids=txids, **key)
     in_staged = sum(row["rows"] for row in staged)
@@ -73,22 +77,18 @@ def erase_rows(
     return ErasedRows(state=tables.name, rows=in_target, staged=in_staged)
 
 
-def _shrink_headers(tx: DatabaseTransaction, tables: StateTables, gone: Iterable[Row]) -> int:
+def _shrink_headers(tx: DatabaseTransaction, key: StateKey, gone: Iterable[Row]) -> int:
     rows: dict[tuple[int, int | None], int] = {}
     for row in gone:
         attempt = row["txid"], row["attempt_id"]
         rows[attempt] = rows.get(attempt, 0) + row["rows"]
-    key = StateKey(tables.topology, tables.name)
-    txids = [txid for txid, _ in rows]
     shrunk = tx.one(
         "shrink_headers",
-        txids=txids,
+        txids=[txid for txid, _ in rows],
         attempt_ids=[attempt_id for _, attempt_id in rows],
         rows=[*rows.values()],
         **key,
     )
-    if txids and (tables.keeps_contributions or tables.state.is_append):
-        _check_counted(tx, tables, txids)
     return int(shrunk["rows"])
 
 

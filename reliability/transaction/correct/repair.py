@@ -84,9 +84,9 @@ def _check_states(connection: LedgerConnection, topology: str) -> None:
                     if tables.has_headers:
                         kept = True
                         check_tables(tx, tables)
-    if kept:
-        return
-    raise RepairNotPossible(
-        f"no state of {topology} keeps contributions that its table could be compared with",
-        remedy="correct the rows by hand, or process the source again under another topology name.",
-    )
+    if not kept:
+        raise RepairNotPossible(
+            f"no state of {topology} keeps contributions that its table could be compared with",
+            remedy="correct the rows by hand, or process the source again under another topology "
+            "name.",
+        )
