@@ -174,7 +174,7 @@ class Airflow:
         """Clear some tasks of a run, each given with its map index or -1, and nothing else."""
         body = {
             "dag_run_id": run_id,
-            "task_ids": [task if index < 0 else [task, index] for task, index in tasks],
+            "task_ids": task_ids(tasks),
             "dry_run": False,
             "only_failed": False,
         }
@@ -257,6 +257,11 @@ def _moment(text: str | None) -> datetime | None:
 
 def _at(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def task_ids(tasks: Iterable[tuple[str, int]]) -> list[str | list[str | int]]:
+    """Return tasks, each given with its map index or -1, as a clear names them."""
+    return [task if index < 0 else [task, index] for task, index in tasks]
 
 
 def _path(dag_id: str, run_id: str | None = None) -> str:

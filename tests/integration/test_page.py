@@ -593,6 +593,9 @@ def test_who_may_not_act_sees_no_buttons(client, full, rights):
 # --- changes -------------------------------------------------------------------------------------
 
 
+ACTIONS = ("pause", "resume", "rollback", "release", "undone", "to_clear", "park", "skip")
+
+
 def change(client, what, status=200, headers=(), topology="shop", **fields):
     """Do what a dialog does, and return what the answer says."""
     answer = client.post(
@@ -603,7 +606,6 @@ def change(client, what, status=200, headers=(), topology="shop", **fields):
 
 
 def test_another_site_changes_nothing(client, shop):
-    actions = ("pause", "resume", "rollback", "release", "undone", "park", "skip")
     for headers in (
         {},
         {**FROM_THE_PAGE, "Origin": "https://evil.example"},
@@ -611,7 +613,7 @@ def test_another_site_changes_nothing(client, shop):
         {**FROM_THE_PAGE, "Sec-Fetch-Site": "cross-site"},
         {**FROM_THE_PAGE, "Sec-Fetch-Site": "same-site"},
     ):
-        for what in actions:
+        for what in ACTIONS:
             data = {"reason": "x", "txid": "1"}
             answer = client.post(at("shop", f"/actions/{what}"), data=data, headers=headers)
             assert answer.status_code == 403, (what, headers)
@@ -623,6 +625,42 @@ def test_who_may_not_act_changes_nothing(client, shop, rights):
     rights.may_act = False
     change(client, "pause", 403, reason="x")
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+
+
+@pytest.mark.parametrize("group", ["", "aa.shop."])
+@pytest.mark.parametrize("committed", ["success", "skipped"])
+def test_what_to_clear_are_the_tasks_of_txids_and_what_did_not_start_behind_them(
+    client, shop, group, committed
+):
+    """What is skipped counts where the topology was; what another topology emitted never does."""
+    states = {
+        **{f"{group}{name}": "success" for name in ("emit", "settle")},
+        **{f"{group}committed": committed, f"{group}note": "upstream_failed"},
+        **{f"{group}transaction.commit": "skipped", "report": "skipped", "told": "success"},
+        **{"bb.emit": "success", "bb.settle": "skipped", "bb.committed": "upstream_failed"},
+        **{"cc.emit": "skipped", "cc.settle": "skipped", "foo.emit": "upstream_failed"},
+    }
+    tasks = [{"task_id": each, "map_index": -1, "state": state} for each, state in states.items()]
+    process = f"{group}transaction.process"
+    tasks += [{"task_id": process, "map_index": i, "state": "failed"} for i in range(3)]
+
+    def to_clear(txids, emitted):
+        body = {"tasks": tasks, "emitted": emitted, "txids": txids, "group": group}
+        answer = client.post(at("shop", "/actions/to_clear"), json=body, headers=FROM_THE_PAGE)
+        return answer.json()["task_ids"], answer.json()["is_known"]
+
+    skipped = [each for each in ("report", "cc.settle") if committed == "skipped"]
+    behind = [f"{group}note", *skipped[:1], "cc.emit", *skipped[1:], "foo.emit"]
+    if committed == "success":
+        behind.remove("cc.emit")
+    ends = [f"{group}committed"] * bool(group) + [f"{group}settle"]
+    assert to_clear([8], [7, 8, 9]) == ([[process, 1], *ends, *behind], True)
+    every = [f"{group}transaction.commit", *([process, i] for i in range(3))]
+    assert to_clear([9, 8, 7], [7, 8, 9]) == ([*every, *ends, *behind], True)
+    own = [each for each in states if each.startswith("aa.")] + every[1:]
+    of_group = [*own, *(each for each in behind if each not in own)]
+    for emitted in ([7, 9], None):
+        assert to_clear([8], emitted) == (of_group if group else [], False)
 
 
 @dataclass
@@ -658,7 +696,7 @@ def test_only_roles_that_are_named_may_correct_and_without_names_all_may(
 def test_who_has_no_role_for_corrections_changes_nothing(client, shop, monkeypatch):
     """The permission to edit runs is not enough then."""
     monkeypatch.setenv("AIRFLOW__RELIABILITY__CORRECTION_ROLES", "Corrects, Op")
-    for what in ("pause", "resume", "rollback", "release", "undone", "park", "skip"):
+    for what in ACTIONS:
         said = change(client, what, 403, reason="x", txid=1)
         assert "corrections need one of these roles: Corrects, Op" in said
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]

@@ -6,16 +6,22 @@ A replay is not here: the page asks Airflow's own API for a run with `replay` in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Form, HTTPException, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from reliability.core.texts import signed
 from reliability.core.txids import format_txids
+from reliability.deployment.airflow_api import TaskInstance, task_ids
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
-from reliability.transaction.correct.resume_runs import undone_runs
+from reliability.transaction.correct.resume_runs import (
+    tasks_of_topology,
+    tasks_of_txids,
+    undone_runs,
+)
 from reliability.transaction.correct.rollback import RunToClear, roll_back
 from reliability.transaction.correct.rollback import release as release_txids
 from reliability.transaction.topology.lifecycle import pause as pause_topology
@@ -104,6 +110,29 @@ def undone(request: Request, topology: str) -> Response:
     return _done(request, what, tone="past" if txids else "good", runs=runs)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the browser has asked Airflow, with the user's own session, of a run to clear.
+
+    :param tasks: all of its tasks
+    :param emitted: what its `emit` returned, None if Airflow no longer has it
+    :param txids: those to work on again
+    :param group: what the ids of the topology's tasks begin with, or empty
+    """
+
+    tasks: list[TaskInstance]
+    emitted: list[int] | None
+    txids: list[int]
+    group: str
+
+
+def to_clear(run: Run) -> Response:
+    """Return which of a run's tasks to clear in Airflow, none for all of them."""
+    own = tasks_of_txids(run.tasks, run.group, run.txids, run.emitted)
+    chosen = tasks_of_topology(run.tasks, run.group) if own is None else own
+    return JSONResponse({"task_ids": task_ids(chosen), "is_known": own is not None})
+
+
 def park(request: Request, user: UserName, topology: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for now."""
     with ledger(topology) as connection:
@@ -120,7 +149,7 @@ def skip(request: Request, user: UserName, topology: str, txid: Txid, reason: Re
 
 CHANGES: dict[str, Any] = {
     f"/dags/{{topology}}/actions/{function.__name__}": function
-    for function in (pause, resume, rollback, release, undone, park, skip)
+    for function in (pause, resume, rollback, release, undone, to_clear, park, skip)
 }
 
 
@@ -148,5 +177,5 @@ def _done(request: Request, what: str, runs: Sequence[RunToClear] = (), **others
     shown = {"tone": "good", "differences": None, "then": (), "again": None} | others
     names = ("dag_id", "run_id", "txids", "group")
     to_clear = [{name: getattr(run, name) for name in names} for run in runs]
-    undone = f"{page_of(request, request.path_params['topology'])}/actions/undone"
-    return render(request, "part_done.html", what=what, runs=to_clear, undone=undone, **shown)
+    actions = f"{page_of(request, request.path_params['topology'])}/actions"
+    return render(request, "part_done.html", what=what, runs=to_clear, actions=actions, **shown)

@@ -362,7 +362,7 @@ def _to_resume(
         return clearing(None, waits)
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
-    whole, ends = _parts(tasks, group)
+    whole = tasks_of_topology(tasks, group)
     if (emit := states.get(group + EMIT)) != "success":
         if run.state != "failed":  # it is emitting again
             return None
@@ -379,32 +379,53 @@ def _to_resume(
         was_skipped = row is not None and states.get(group + COMMITTED) == "skipped"
         if group and states.get(group + SETTLE) == "success" and not was_skipped:
             return None
-        return clearing(ends, "its txids are done")
-    emitted = api.emitted(dag_id, run.run_id, group + EMIT)
-    if emitted is None or not set(undone) <= set(emitted):
+        return clearing(_ends(tasks, group), "its txids are done")
+    own = tasks_of_txids(tasks, group, undone, api.emitted(dag_id, run.run_id, group + EMIT))
+    if own is None:
         return clearing(whole, "Airflow no longer has what emit returned")
-    indexes = {emitted.index(txid) for txid in undone}
-    if {*emitted} <= {*undone}:
-        indexes.add(-1)  # what was skipped before it was mapped; mapped, it is all of the run's
-    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
-    mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
     reason = row["reason"] if row else None
     if row is not None and not reason and {*undone} & {*row["open"]}:
         reason = "it ended, or is silent, and its request is still open"
-    return clearing((*mapped, *ends), reason or "undone")
+    return clearing(own, reason or "undone")
 
 
-def _parts(tasks: Sequence[TaskInstance], group: str) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """Return all of a topology's tasks, empty for all of the run, and those that end it.
+def tasks_of_topology(tasks: Sequence[TaskInstance], group: str) -> tuple[Task, ...]:
+    """Return what to clear of a run so that it emits again; empty for all of the run.
 
-    Both with what has not started behind them.
+    :param tasks: all of the run's
+    :param group: what the ids of the topology's tasks begin with, such as `shop.`; empty in a DAG
+        of the topology alone
     """
-    behind = _not_started(tasks, group)
     if not group:
-        return (), ((SETTLE, -1), *behind)
+        return ()
     own = [(task.task_id, task.map_index) for task in tasks if task.task_id.startswith(group)]
-    whole = dict.fromkeys((*own, *behind))
-    return (*whole,), ((group + COMMITTED, -1), (group + SETTLE, -1), *behind)
+    return (*dict.fromkeys((*own, *_not_started(tasks, group))),)
+
+
+def tasks_of_txids(
+    tasks: Sequence[TaskInstance], group: str, txids: Sequence[int], emitted: Sequence[int] | None
+) -> tuple[Task, ...] | None:
+    """Return what to clear of a run for some of its txids, with what ends the run.
+
+    :param tasks: all of the run's
+    :param group: as in `tasks_of_topology`
+    :param emitted: what its `emit` returned, None if Airflow no longer has it
+    :returns: None if the txids are not all in `emitted`: only a clear of all tasks helps
+    """
+    if emitted is None or not {*txids} <= {*emitted}:
+        return None
+    indexes = {emitted.index(txid) for txid in txids}
+    if {*emitted} <= {*txids}:
+        indexes.add(-1)  # what was skipped before it was mapped; mapped, it is all of the run's
+    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
+    mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
+    return (*mapped, *_ends(tasks, group))
+
+
+def _ends(tasks: Sequence[TaskInstance], group: str) -> tuple[Task, ...]:
+    """Return the tasks that end a topology, with what has not started behind them."""
+    ends = [(SETTLE, -1)] if not group else [(group + COMMITTED, -1), (group + SETTLE, -1)]
+    return (*ends, *_not_started(tasks, group))
 
 
 def _not_started(tasks: Sequence[TaskInstance], group: str) -> list[Task]:

@@ -133,12 +133,11 @@ async function replay(form, button) {
 // Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
-  const response = await fetch(form.dataset.asks, { method: "POST", headers: HEADERS });
-  const text = await response.text();
-  if (!response.ok) throw new Error(detailOf(text, response.status));
+  const { undone, toClear } = form.dataset;
+  const text = await askPage(undone, new URLSearchParams());
   const now = new DOMParser().parseFromString(text, "text/html").querySelector("[data-clears]");
-  const undone = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((run) => run.txids));
-  if (!runs.every((run) => run.txids.every((txid) => undone.has(txid)))) { // a clear would replay what is done
+  const still = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((run) => run.txids));
+  if (!runs.every((run) => run.txids.every((txid) => still.has(txid)))) { // a clear would replay what is done
     answer(form, errorNote("Nothing was cleared: somebody has worked on these since they were shown.") + text);
     return;
   }
@@ -147,15 +146,13 @@ async function clear(form) {
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
     const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
-    const isKnown = run.txids.every((txid) => emitted.includes(txid));
-    const tasks = isKnown || run.group ? await tasksOf(`${path}/taskInstances`, run, isKnown && emitted) : null;
+    const tasks = await tasksOf(`${path}/taskInstances`);
+    const body = JSON.stringify({ tasks, emitted, txids: run.txids, group: run.group });
+    const { task_ids, is_known } = JSON.parse(await askPage(toClear, body, { "Content-Type": "application/json" }));
     const how = { dry_run: false, only_failed: false };
-    if (tasks) {
-      await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids: tasks });
-    } else {
-      await ask("POST", `${path}/clear`, how);
-    }
-    if (!isKnown) whole.push(run.run_id);
+    if (task_ids.length) await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids });
+    else await ask("POST", `${path}/clear`, how);
+    if (!is_known) whole.push(run.run_id);
     form.dataset.clears = JSON.stringify(runs.slice(place + 1)); // a second try clears none twice
   }
   markChanged(form);
@@ -164,33 +161,19 @@ async function clear(form) {
   answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
 }
 
-// What to clear of a run: its txids' tasks, or all of its group's ("shop.") if it is not known which these are; what
-// ends it, and what has not started behind it.
-async function tasksOf(path, { txids, group }, emitted) {
+async function tasksOf(path) {
   const tasks = [];
   for (let page; !page || page.length === PAGE; tasks.push(...page)) {
     page = (await ask("GET", `${path}?limit=${PAGE}&offset=${tasks.length}&order_by=id`)).task_instances;
   }
-  const indexes = new Set(txids.map((txid) => emitted && emitted.indexOf(txid)));
-  if (emitted && emitted.every((txid) => txids.includes(txid))) indexes.add(-1); // skipped before it was mapped
-  const own = emitted
-    ? tasks.filter((one) => one.task_id.startsWith(`${group}transaction.`) && indexes.has(one.map_index))
-    : tasks.filter((one) => one.task_id.startsWith(group));
-  const cleared = [...own, ...notStarted(tasks, group)].map((one) => (one.map_index < 0 ? one.task_id : [one.task_id, one.map_index]));
-  const ends = [...(group ? [`${group}committed`] : []), `${group}settle`];
-  return [...cleared, ...ends.filter((one) => !cleared.includes(one))];
+  return tasks.map(({ task_id, map_index, state }) => ({ task_id, map_index, state }));
 }
 
-// As `_not_started` in resume_runs.py.
-function notStarted(tasks, group) {
-  const states = new Map(tasks.filter((one) => one.map_index < 0).map((one) => [one.task_id, one.state]));
-  const own = [`${group}emit`, `${group}committed`, `${group}settle`];
-  const stops = ["upstream_failed", ...(own.slice(1).some((one) => states.get(one) === "skipped") ? ["skipped"] : [])];
-  const others = [...states.keys()].filter((one) => one.endsWith(".settle")).map((one) => one.slice(0, -"settle".length));
-  const emitted = others.filter((one) => one !== group && states.get(`${one}emit`) === "success");
-  const elsewhere = [`${group}transaction.`, ...emitted];
-  return tasks.filter(({ task_id, state }) =>
-    stops.includes(state) && !own.includes(task_id) && !elsewhere.some((start) => task_id.startsWith(start)));
+async function askPage(path, body, headers = {}) {
+  const response = await fetch(path, { method: "POST", body, headers: { ...HEADERS, ...headers } });
+  const text = await response.text();
+  if (!response.ok) throw new Error(detailOf(text, response.status));
+  return text;
 }
 
 // None if Airflow no longer has them. Any other refusal is an error: it must not clear a whole run.
@@ -199,11 +182,11 @@ async function emittedBy(path) {
   try {
     found = await ask("GET", `${path}/xcomEntries/return_value`);
   } catch (error) {
-    if (error.status === 404) return [];
+    if (error.status === 404) return null;
     throw error;
   }
   const emitted = typeof found.value === "string" ? JSON.parse(found.value) : found.value;
-  return Array.isArray(emitted) ? emitted : [];
+  return Array.isArray(emitted) ? emitted : null;
 }
 
 async function ask(method, path, body) {
