@@ -41,6 +41,9 @@ def give_up(connection):
 
 
 def test_what_is_undone_leads_to_the_dag_that_has_emitted_it(pipelines, connection):
+    # reconcile asks for these DAGs: one with the topology's name may be another team's
+    dags = [row["dag_id"] for row in connection.all("dags_of_topology", topology=None)]
+    assert dags == ["north", "south"]
     give_up(connection)
     with connection.transaction() as tx:
         undone = [(run.dag_id, run.run_id, run.txids) for run in undone_runs(tx, "shop")]
@@ -55,12 +58,6 @@ def test_what_is_undone_leads_to_the_dag_that_has_emitted_it(pipelines, connecti
     assert lacking == [("north", (1,)), ("south", (2,))]
     assert (blocked.dag_id, blocked.run_id) == ("north", RUN)
     assert what_would_go(connection, "shop").dags == ("north", "south")
-
-
-def test_reconcile_asks_for_the_dags_that_emit_and_for_no_other(pipelines, connection):
-    """A DAG with the topology's name may be another team's."""
-    dags = [row["dag_id"] for row in connection.all("dags_of_topology", topology=None)]
-    assert dags == ["north", "south"]
 
 
 def test_a_commit_of_one_dag_is_none_of_the_others(pipelines, connection):
@@ -97,27 +94,23 @@ def client(airflow_home, rights):
         yield TestClient(airflow, follow_redirects=False, headers={"Accept": "text/html"})
 
 
-def test_the_page_of_a_dag_is_that_of_its_topology(client, pipelines):
-    for dag_id in ("north", "south"):
+def test_the_page_of_a_dag_is_that_of_its_topology_and_of_a_run_what_it_has_asked_for(
+    client, pipelines, rights
+):
+    for dag_id, txid in (("north", 1), ("south", 2)):
         answer = client.get(f"/reliability/of-dag/{dag_id}")
         assert answer.headers["location"] == "/reliability/dags/shop"
+        place = f"/reliability/of-dag/{dag_id}/runs?run_id={RUN}&map_index="
+        source = client.get(place, follow_redirects=True).text
+        assert f"/dags/shop/txids/{txid}" in source
+        assert f"/dags/shop/txids/{3 - txid}" not in source
+        assert f"/dags/{dag_id}/runs/{RUN}" in source
+        mapped = client.get(place + "0", follow_redirects=True)
+        assert str(mapped.url).endswith(f"/dags/shop/txids/{txid}")
+        assert f"/dags/{dag_id}/runs/{RUN}" in mapped.text
     answer = client.get("/reliability/of-dag/shop", follow_redirects=True)
     assert answer.status_code == 200  # a topology of that name, though no DAG of that name emits it
-
-
-@pytest.mark.parametrize(("dag_id", "txid"), [("north", 1), ("south", 2)])
-def test_the_page_of_a_run_shows_what_that_dags_run_has_asked_for(client, pipelines, dag_id, txid):
-    place = f"/reliability/of-dag/{dag_id}/runs?run_id={RUN}&map_index="
-    source = client.get(place, follow_redirects=True).text
-    assert f"/dags/shop/txids/{txid}" in source
-    assert f"/dags/shop/txids/{3 - txid}" not in source
-    assert f"/dags/{dag_id}/runs/{RUN}" in source
-    mapped = client.get(place + "0", follow_redirects=True)
-    assert str(mapped.url).endswith(f"/dags/shop/txids/{txid}")
-    assert f"/dags/{dag_id}/runs/{RUN}" in mapped.text
-
-
-def test_who_may_read_one_dag_sees_the_topology(client, pipelines, rights):
+    # who may read one DAG sees the topology
     rights.readable = {"south"}
     assert "shop" in client.get("/reliability/").text
     rights.readable = {"shop", "other"}
