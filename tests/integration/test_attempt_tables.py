@@ -65,16 +65,21 @@ def count(connection, statement):
     return number
 
 
+INDEXED = (
+    "SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid"
+    " WHERE h.inhparent = 'reliability_contribution.shop__exact'::regclass"
+)
+
+
 def test_rows_go_from_the_attempts_table_to_the_target_and_it_is_dropped(shop, connection):
+    """Of a state with a key they stay there, indexed by it; few rows have no table of their own."""
     shop.process(1)
-    assert [count(connection, each) for each in (TABLES, STAGED, LOG)] == [1, 0, 0]
+    assert [count(connection, each) for each in (TABLES, STAGED, LOG, INDEXED)] == [1, 0, 0, 1]
     shop.transact(1)
-    assert [count(connection, each) for each in (TABLES, STAGED, LOG)] == [0, 0, 6]
-    assert count(connection, KNOWN) == 0
-
-
-def test_few_rows_have_no_table_of_their_own(shop, connection):
-    shop.transact(1)
+    assert [count(connection, each) for each in (TABLES, STAGED, LOG, KNOWN)] == [0, 0, 6, 0]
+    assert count(connection, "SELECT count(*) FROM ONLY reliability_contribution.shop__exact") == 0
+    assert (len(rows(connection, KEYED)), count(connection, EXACT)) == (1, 6)
+    assert all(is_exact(connection).values())
     shop.deliver(made(2, rows=1))
     shop.process(2)
     assert (count(connection, TABLES), count(connection, STAGED)) == (0, 1)
@@ -151,17 +156,15 @@ def test_a_replay_compares_rows_unless_it_stages_the_same(shop):
     assert changed.rows_added == changed.rows_removed > 0
 
 
-def test_an_ended_attempt_gets_no_table(shop, connection):
+def test_an_ended_attempt_gets_no_table_and_a_dropped_topology_leaves_none(shop, connection):
     nonce = "00000000-0000-0000-0000-000000000000"
     ended = Grant(topology="shop", attempt=TransactionAttempt(1, 0), nonce=nonce)
     log = stored_state("shop", next(s for s in shop.topology.states if s.is_append))
     with pytest.raises(AttemptFenced):
         attempt_table.open_table(connection, log, ended, emitted=6)
     assert count(connection, TABLES) == 0
-
-
-def test_a_dropped_topology_leaves_no_table(shop, connection):
     shop.process(1)
+    assert count(connection, TABLES) == 1
     execute(connection, "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'")
     drop_topology(connection, "shop")
     assert count(connection, TABLES) == 0
@@ -183,22 +186,6 @@ def committed(shop, *numbers):
 def is_exact(connection):
     """Return for each state whether it is what its contributions say."""
     return {report.state: report.is_exact for report in verify(connection, "shop")}
-
-
-def test_a_contribution_stays_in_the_attempts_table(shop, connection):
-    shop.transact(1)
-    assert count(connection, "SELECT count(*) FROM ONLY reliability_contribution.shop__exact") == 0
-    assert (len(rows(connection, KEYED)), count(connection, EXACT)) == (1, 6)
-    assert all(is_exact(connection).values())
-
-
-def test_the_seal_indexes_it_by_the_key(shop, connection):
-    shop.process(1)
-    indexed = (
-        "SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid"
-        " WHERE h.inhparent = 'reliability_contribution.shop__exact'::regclass"
-    )
-    assert count(connection, indexed) == 1
 
 
 def test_what_no_two_tasks_have_staged_commits_as_it_is_and_the_rest_is_folded(shop, connection):
@@ -245,22 +232,15 @@ def test_a_sweep_leaves_only_the_newest_tables(shop, connection, monkeypatch):
     assert all(is_exact(connection).values())
 
 
-def test_a_table_that_is_read_is_merged_later(shop, connection, another, monkeypatch):
+def test_a_table_that_is_read_is_merged_later_and_one_of_another_owner_is_left_to_it(
+    shop, connection, another, monkeypatch, caplog
+):
+    """H10: a sweep by a role that does not own all tables was red."""
     monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop.transact(1)
     with another.transaction() as tx:
         tx.all(SQL("SELECT * FROM reliability_contribution.shop__exact"))
         assert compaction.merge_tables(connection, "shop") == 0
-    assert compaction.merge_tables(connection, "shop") > 0
-    assert all(is_exact(connection).values())
-
-
-def test_tables_of_another_owner_are_left_to_it_and_the_others_are_merged(
-    shop, connection, monkeypatch, caplog
-):
-    """H10: a sweep by a role that does not own all tables was red."""
-    monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
-    shop.transact(1)
     [(own,)] = rows(
         connection, KEYED.replace("inhparent::regclass::text F", "inhrelid::regclass::text F")
     )
@@ -299,7 +279,10 @@ def test_an_attempt_is_sealed_beside_a_reader_of_the_contributions(
     assert all(is_exact(connection).values())
 
 
-def test_the_replaced_contribution_is_dropped_whole(shop, connection, monkeypatch):
+def test_the_replaced_contribution_is_dropped_whole_and_merged_rows_of_it_are_deleted(
+    shop, connection, monkeypatch
+):
+    """H10: merged rows are looked for where they are after the drop."""
     monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
     shop.transact(1)
     shop.correct(1, made(5))
@@ -307,18 +290,12 @@ def test_the_replaced_contribution_is_dropped_whole(shop, connection, monkeypatc
     sweep(connection, "shop", Leases(), clean=True)
     assert len(rows(connection, KEYED)) == 1
     assert all(is_exact(connection).values())
-
-
-def test_merged_rows_of_a_replaced_attempt_are_deleted(shop, connection, monkeypatch):
-    """H10: they are looked for where they are after the drop."""
-    monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
     monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
-    shop.transact(1)
     compaction.merge_tables(connection, "shop")
-    shop.correct(1, made(5))
+    shop.correct(1, made(6))
     sweep(connection, "shop", Leases(), clean=True)
     attempts = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__exact"
-    assert rows(connection, attempts) == [(1,)]
+    assert rows(connection, attempts) == [(2,)]
 
 
 def test_a_state_that_keeps_no_contributions_drops_the_table_at_its_commit(connection, monkeypatch):
@@ -333,35 +310,28 @@ def test_a_state_that_keeps_no_contributions_drops_the_table_at_its_commit(conne
     assert count(connection, "SELECT count(*) FROM pg_inherits") == 0
 
 
-@pytest.fixture
-def horizon(connection, monkeypatch):
-    """Four txids of states of which the first three are beyond the horizon."""
+def test_compaction_folds_the_rows_of_attempts_tables_and_waits_for_another_merge(
+    connection, another, monkeypatch
+):
+    """H2: it would fold no row of a table that it skips, and never come back to it."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
 
     def with_horizon(elsewhere=""):
         return [replace(s, keep=History(txids=1)) for s in states() if not s.is_append]
 
     shop = Shop(connection, kinds=with_horizon)
-    shop.commit_first(4)
-    return shop
-
-
-def test_compaction_folds_the_rows_of_attempts_tables(horizon, connection):
-    before = horizon.tables()
-    folded = {one.state: one.txids for one in compact(connection, "shop")}
-    assert folded["exact"] > 1
-    assert horizon.tables() == before
-    assert all(is_exact(connection).values())
-    assert len(rows(connection, KEYED)) < 4
-
-
-def test_a_compaction_waits_for_another_merge(horizon, connection, another):
-    """H2: it would fold no row of a table that it skips, and never come back to it."""
+    shop.commit_first(4)  # the first three are beyond the horizon
+    before = shop.tables()
     with another.transaction() as tx:  # as the other merge does first
         tx.all(SQL("SELECT FROM reliability.attempt_table FOR UPDATE"))
         with pytest.raises(LedgerBusy):
             compact(connection, "shop")
-    assert any(one.rows_before > one.rows_after for one in compact(connection, "shop"))
+    compacted = compact(connection, "shop")
+    assert any(one.rows_before > one.rows_after for one in compacted)
+    assert {one.state: one.txids for one in compacted}["exact"] > 1
+    assert shop.tables() == before
+    assert all(is_exact(connection).values())
+    assert len(rows(connection, KEYED)) < 4
 
 
 def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monkeypatch):

@@ -6,7 +6,6 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
-from reliability.core.graph import THE_STEP
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage import spool
@@ -16,7 +15,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import read_batch_meta
 from reliability.transaction.topology.server import fence_after_restore
 from tests.support.fix_pipeline import TWENTY, month, shop, write_parquet
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import execute, rows
 from tests.support.python_driver import reduced, rows_of
 
 STATUS = "SELECT attempt_id, status, reason_code FROM reliability.attempt ORDER BY attempt_id"
@@ -59,56 +58,59 @@ def in_a_task(monkeypatch):
     monkeypatch.setattr(TaskContext, "get", OfPartition)
 
 
-@pytest.mark.parametrize("held_bytes", [1 << 20, 1])
 def test_no_transaction_waits_for_a_slow_process_function(
-    emitted, connection, monkeypatch, in_a_task, held_bytes
+    emitted, connection, monkeypatch, in_a_task
 ):
-    """A2: it would keep Postgres from vacuuming for as long as the function computes."""
-    monkeypatch.setattr(spool, "MEMORY_BYTES", held_bytes)
+    """A2: it would keep Postgres from vacuuming for as long as the function computes.
+
+    A5: an empty partition acks, as the acks must be exactly those of all partitions.
+    """
     monkeypatch.setattr(spool, "SAMPLE_BYTES", 1 << 60)
-    grant = emitted.begin(1)
-    seen = []
-
-    def computed():
-        for row in rows_of(emitted.runner.topology.spout, read_batch_meta(connection, grant))[:3]:
-            seen.append(rows(connection, SESSIONS, name=f"reliability {grant}")[0][0])
-            yield reduced(TABLES, grant, [row])
-
-    (result,) = stage_task(connection, TABLES, grant)(computed())
-    assert result.to_pylist() == [{"partition": 0, "stage": 7}]
-    assert seen == [0, 0, 0]
-    assert rows(connection, STAGED) == [(3,)]
-
-
-def test_an_empty_partition_acks(emitted, connection, in_a_task):
-    """A5: the acks must be exactly those of all partitions."""
+    for held_bytes in (1 << 20, 1):
+        monkeypatch.setattr(spool, "MEMORY_BYTES", held_bytes)
+        grant = emitted.begin(1)
+        seen: list[int] = []
+        (result,) = stage_task(connection, TABLES, grant)(computed(emitted, grant, seen))
+        assert result.to_pylist() == [{"partition": 0, "stage": 7}]
+        assert seen == [0, 0, 0]
+    assert rows(connection, STAGED) == [(6,)]
     list(stage_task(connection, TABLES, emitted.begin(1))(iter([])))
-    assert rows(connection, "SELECT partition, count, rows FROM reliability.ack") == [(0, 0, 0)]
+    acked = "SELECT partition, count, rows FROM reliability.ack WHERE attempt_id = 2"
+    assert rows(connection, acked) == [(0, 0, 0)]
+
+
+def computed(emitted, grant, seen):
+    """Compute three rows, and note each time how many transactions of the task are open."""
+    connection = emitted.runner.connection
+    for row in rows_of(emitted.runner.topology.spout, read_batch_meta(connection, grant))[:3]:
+        seen.append(rows(connection, SESSIONS, name=f"reliability {grant}")[0][0])
+        yield reduced(TABLES, grant, [row])
 
 
 # --- the seal ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("damage", "error"),
-    [
-        ("DELETE FROM reliability_contribution.shop__per_day WHERE ctid = "
-         "(SELECT min(ctid) FROM reliability_contribution.shop__per_day)", RowsUnaccounted),
-        ("TRUNCATE reliability_contribution.shop__per_day", RowsUnaccounted),
-        ("INSERT INTO reliability_contribution.shop__per_day"
-         " SELECT * FROM reliability_contribution.shop__per_day LIMIT 1", RowsUnaccounted),
-        ("UPDATE reliability.sink SET ack_val = ack_val # 1", AttemptIncomplete),
-    ],
-)  # fmt: skip
-def test_the_seal_folds_what_is_physically_there(emitted, connection, damage, error):
+DAMAGE = {
+    "DELETE FROM reliability_contribution.shop__per_day WHERE ctid ="
+    " (SELECT min(ctid) FROM reliability_contribution.shop__per_day)": RowsUnaccounted,
+    "TRUNCATE reliability_contribution.shop__per_day": RowsUnaccounted,
+    "INSERT INTO reliability_contribution.shop__per_day"
+    " SELECT * FROM reliability_contribution.shop__per_day LIMIT 1": RowsUnaccounted,
+    "UPDATE reliability.sink SET ack_val = ack_val # 1": AttemptIncomplete,
+}
+
+
+def test_the_seal_folds_what_is_physically_there(emitted, connection):
     """A6, V1."""
-    grant = emitted.begin(1)
-    emitted.run_step(grant)
-    with connection.transaction() as tx:
-        tx.run(SQL(damage))
-    with pytest.raises(error):
-        emitted.seal(grant)
-    assert rows(connection, "SELECT status FROM reliability.attempt") == [("FAILED",)]
+    for damage, error in DAMAGE.items():
+        grant = emitted.begin(1)
+        emitted.run_step(grant)
+        execute(connection, damage)
+        with pytest.raises(error):
+            emitted.seal(grant)
+        execute(connection, "TRUNCATE reliability_contribution.shop__per_day")
+    statuses = "SELECT status FROM reliability.attempt"
+    assert rows(connection, statuses) == [("FAILED",)] * len(DAMAGE)
     emitted.transact(1)
     assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
 
@@ -126,17 +128,6 @@ def test_a_sweep_commits_what_is_overdue_and_does_not_wait_for_who_is_at_work(em
         tx.one("lock_topology", topology="shop")
         assert not sweep(connection, "shop", Leases()).committed
     assert [str(c.attempt) for c in sweep(connection, "shop", Leases()).committed] == ["1:0"]
-
-
-def test_clean_up_deletes_what_can_never_count_and_nothing_else(emitted, connection):
-    emitted.run_step(emitted.begin(1))
-    [(staged,)] = rows(connection, STAGED)
-    emitted.transact(1, task=THE_STEP)
-    assert rows(connection, STAGED) == [(2 * staged,)]
-    swept = sweep(connection, "shop", Leases(), clean=True)
-    assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
-    assert rows(connection, STAGED) == [(staged,)]
-    assert not sweep(connection, "shop", Leases(), clean=True)
 
 
 def test_a_restored_server_leaves_a_decided_commit_alone(emitted, connection):

@@ -69,21 +69,10 @@ def emitted(tmp_path, python_pipeline, warehouse):
     return shop
 
 
-def test_each_database_has_its_own_part_and_the_same_commit_number(emitted, connection, warehouse):
-    emitted.transact(1)
-    assert rows(connection, HERE) == [(0, 7, 1), (1, 7, 1), (2, 6, 1)]
-    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
-    assert rows(connection, C) == rows(warehouse, C) == [(1,)]
-    assert rows(connection, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_customer",)]
-    assert rows(warehouse, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_day",)]
-    emitted.transact(2)
-    assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
-    assert rows(connection, C) == rows(warehouse, C) == [(2,)]
-
-
-def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(
+def test_each_database_seals_its_own_part_and_has_the_same_commit_number(
     emitted, connection, warehouse
 ):
+    """An attempt is processed only when every database has sealed it."""
     grant = emitted.begin(1, "customers")
     emitted.run_step(grant, "customers")
     emitted.runner.end_step(grant, "customers")
@@ -99,6 +88,15 @@ def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
     left = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__per_day"
     assert rows(warehouse, left) == [(1,)]
+    assert not sweep(connection, "shop", Leases(), clean=True)
+    assert rows(connection, HERE) == [(0, 7, 1), (1, 7, 1), (2, 6, 1)]
+    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
+    assert rows(connection, C) == rows(warehouse, C) == [(1,)]
+    assert rows(connection, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_customer",)]
+    assert rows(warehouse, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_day",)]
+    emitted.transact(2)
+    assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
+    assert rows(connection, C) == rows(warehouse, C) == [(2,)]
 
 
 def test_a_begin_that_died_before_it_told_every_database_is_made_good(
