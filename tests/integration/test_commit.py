@@ -95,8 +95,11 @@ def test_a_group_is_one_transaction_and_keeps_every_txids_own(staged, connection
     assert staged.seen() == {1: 3, 3: 1, 5: 1}
 
 
-def test_an_opaque_state_can_give_back_the_last_txid_of_a_group(connection):
-    """C5: the last txid is applied on its own, or there would be no value from before it."""
+def test_an_opaque_state_can_give_back_the_last_txid_of_a_group_and_no_other(connection):
+    """C5: the last txid is applied on its own, or there would be no value from before it.
+
+    H5: the replay of another is refused at its commit, and is not what every later drain fails at.
+    """
     opaque = Staged(connection, "small", kind=OpaqueState)
     for txid in (1, 2, 3):
         opaque.process(txid, {"": [1, txid]})
@@ -104,38 +107,30 @@ def test_an_opaque_state_can_give_back_the_last_txid_of_a_group(connection):
     opaque.process(3, {"": [9]}, attempt_id=1)
     drain(connection, "small")
     assert opaque.seen() == {1: 3, 2: 1, 9: 1}
-
-
-def test_a_replay_that_the_state_cannot_do_holds_up_nobody(connection):
-    """H5: refused at its commit, it must not be what every later drain fails at."""
-    opaque = Staged(connection, "small", kind=OpaqueState)
-    for txid in (1, 2):
-        opaque.process(txid, {"": [txid]})
-    drain(connection, "small")
     opaque.process(1, {"": [9]}, attempt_id=1)
-    opaque.process(3, {"": [3]})
+    opaque.process(4, {"": [4]})
     drain(connection, "small")
     assert opaque.statuses()["1:1"] == "FAILED"
-    assert opaque.seen() == {1: 1, 2: 1, 3: 1}
+    assert opaque.seen() == {1: 3, 2: 1, 4: 1, 9: 1}
 
 
-@pytest.mark.parametrize("after", ["check_coordinator", "_expire", "_give_up_silent", "drain"])
-def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(
-    staged, connection, monkeypatch, after
-):
+def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(connection, monkeypatch):
     """K1: a person dropped it, and every sweep said that the ledger is corrupt."""
-    staged.process(1, {"": [1]})
-    drain(connection, "small")
-    done = getattr(sweep_module, after)
+    for after in ("check_coordinator", "_expire", "_give_up_silent", "drain"):
+        staged = Staged(connection, "small")
+        staged.process(1, {"": [1]})
+        drain(connection, "small")
+        done = getattr(sweep_module, after)
 
-    def drop_then(*args, **kwargs):
-        found = done(*args, **kwargs)
-        drop_topology(LedgerConnection(connection.dsn), "small")
-        return found
+        def drop_then(*args, done=done, **kwargs):
+            found = done(*args, **kwargs)
+            drop_topology(LedgerConnection(connection.dsn), "small")
+            return found
 
-    monkeypatch.setattr(sweep_module, after, drop_then)
-    assert not sweep(connection, "small", clean=True)
-    assert not sweep_module.topologies(connection)
+        with monkeypatch.context() as patch:
+            patch.setattr(sweep_module, after, drop_then)
+            assert not sweep(connection, "small", clean=True)
+        assert not sweep_module.topologies(connection)
 
 
 def set_interval(connection, interval):
@@ -159,6 +154,9 @@ def test_first_commits_keep_the_checkpoint_interval_and_gather(staged, connectio
     assert drain(connection, "small") == []
     age_commits(connection, "2 min")
     assert [c.attempt.txid for c in drain(connection, "small")] == [2, 3]
+    with pytest.raises(UnexpectedAnswer, match="checkpoint_interval_has_a_floor"):  # Storm's
+        set_interval(connection, "99 milliseconds")
+    set_interval(connection, "100 milliseconds")
 
 
 def test_who_never_groups_commits_keeps_the_checkpoint_interval_too(connection, add_database):
@@ -192,12 +190,6 @@ def test_a_clock_that_was_set_back_delays_nothing(staged, connection):
     assert not standing["is_throttled"]
     staged.process(2, {"": [2]})
     assert len(drain(connection, "small")) == 1
-
-
-def test_the_checkpoint_interval_has_storms_floor(staged, connection):
-    with pytest.raises(UnexpectedAnswer, match="checkpoint_interval_has_a_floor"):
-        set_interval(connection, "99 milliseconds")
-    set_interval(connection, "100 milliseconds")
 
 
 # --- C3: the deciding checks ---------------------------------------------------------------------
@@ -240,16 +232,6 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     assert rows(connection, CURR) == [(3, 2)]
 
 
-def test_a_replay_that_is_refused_holds_up_nobody(emitted, connection):
-    again = committed_and_cleared(emitted)
-    again.process(1)
-    again.process(2)
-    execute(connection, f"DELETE FROM {DAYS_OF_ATTEMPTS} WHERE _txid = 1 AND _attempt_id = 0")
-    assert [str(c.attempt) for c in again.runner.commit(2)] == ["2:1"]
-    statuses = "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
-    assert rows(connection, statuses) == [("COMMITTED",), ("FAILED",)]
-
-
 def committed_and_cleared(emitted):
     """Commit all three txids, and clear their run."""
     for txid in (1, 2, 3):
@@ -290,7 +272,7 @@ class LosesAnswers(LedgerConnection):
 # --- H1 to H3, R1: replay ------------------------------------------------------------------------
 
 
-def test_a_replay_that_fails_leaves_the_old_contribution(emitted, connection):
+def test_a_replay_that_fails_leaves_the_old_contribution_and_holds_up_nobody(emitted, connection):
     again = committed_and_cleared(emitted)
     before = tables(connection)
     grant = again.begin(1)
@@ -300,6 +282,13 @@ def test_a_replay_that_fails_leaves_the_old_contribution(emitted, connection):
         again.seal(grant)
     assert tables(connection) == before
     assert rows(connection, "SELECT committed_attempt FROM reliability.transaction") == [(0,)] * 3
+    again.process(1)
+    again.process(2)
+    # what it replaces is gone: the commit is refused
+    execute(connection, f"DELETE FROM {DAYS_OF_ATTEMPTS} WHERE _txid = 1 AND _attempt_id = 0")
+    assert [str(c.attempt) for c in again.runner.commit(2)] == ["2:1"]
+    statuses = "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
+    assert rows(connection, statuses) == [("COMMITTED",), ("FAILED",), ("FAILED",)]
 
 
 def test_a_replay_does_not_take_an_attempt_from_before_its_request(emitted, connection):

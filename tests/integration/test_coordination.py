@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,14 +66,15 @@ def why(emitted, txid):
     return str(action.reason)
 
 
-def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
-    assert why(opaque, 2) == "behind 1: its batch starts where that one ends"
-    opaque.begin(1)
-    assert isinstance(next_of(opaque, 2), Begin)
+FROZEN = "SELECT batch_meta->0->>'offset' FROM reliability.transaction ORDER BY txid"
 
 
 def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, connection):
-    first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
+    """A batch waits for its predecessor to begin, and is frozen when its txid commits."""
+    assert why(opaque, 2) == "behind 1: its batch starts where that one ends"
+    first = opaque.begin(1)
+    assert isinstance(next_of(opaque, 2), Begin)
+    second, third = opaque.begin(2), opaque.begin(3)
     opaque.run_step(third)
     opaque.seal(third)
     assert opaque.runner.end_attempt(second, DIED)
@@ -84,53 +86,40 @@ def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, c
     assert isinstance(opaque.runner.error_of(third), PredecessorFailed)
     opaque.run_step(first)
     opaque.seal(first)
-    for txid in (1, 2, 3, 4, 5):
+    assert rows(connection, FROZEN) == [(None,)] * 5
+    opaque.transact(1)
+    assert rows(connection, FROZEN) == [("0",), *[(None,)] * 4]
+    assert rows(connection, "SELECT item, txid FROM reliability.source_item") == [("memory:0:0", 1)]
+    for txid in (2, 3, 4, 5):
         opaque.transact(txid)
     counted = [(word, 1, txid) for txid, word in enumerate("abcde", start=1)]
     assert rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1") == counted
-
-
-def test_a_failure_of_a_transactional_spout_takes_only_itself(python_pipeline, connection):
-    emitted = python_pipeline(words(opaque=False))
-    emitted.emit(None)
-    second = [emitted.begin(txid) for txid in (1, 2, 3)][1]
-    emitted.runner.end_attempt(second, DIED)
-    assert statuses(connection) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        "UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1",
-        "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1",
-        lambda opaque: opaque.runner.close(1, opaque.run, "torn down"),
-        lambda opaque: opaque.begin(1),
-    ],
-    ids=["lease", "request", "close", "begin"],
-)
-def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection, end):
-    for txid in (1, 2):
-        opaque.begin(txid)
-    if isinstance(end, str):
-        execute(connection, end)
-        sweep(connection, "words", Leases())
-    else:
-        end(opaque)
-    found = statuses(connection)
-    assert (found["1:0"], found["2:0"]) == ("FENCED", "FAILED")
-
-
-def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, connection):
-    frozen = "SELECT batch_meta->0->>'offset' FROM reliability.transaction ORDER BY txid"
-    assert rows(connection, frozen) == [(None,)] * 5
-    opaque.transact(1)
-    assert rows(connection, frozen)[0] == ("0",)
-    assert rows(connection, "SELECT item, txid FROM reliability.source_item") == [("memory:0:0", 1)]
     again = opaque.again()
     again.emit(None)
     again.begin(1)  # a replay reads the frozen batch again
-    own = "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1"
+    own = "SELECT batch_meta FROM reliability.attempt WHERE txid = 1 AND attempt_id = 1"
     assert rows(connection, own) == [(None,)]
+
+
+def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection):
+    ends: tuple[str | Callable[[], object], ...] = (
+        "UPDATE reliability.attempt SET lease_until = now()"
+        " WHERE txid = 1 AND status = 'PROCESSING'",
+        lambda: opaque.begin(1),
+        "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1",
+        lambda: opaque.runner.close(1, opaque.run, "torn down"),
+    )
+    for number, end in enumerate(ends):
+        first, second = opaque.begin(1), opaque.begin(2)
+        if isinstance(end, str):
+            execute(connection, end)
+            sweep(connection, "words", Leases())
+        else:
+            end()
+        found = statuses(connection)
+        assert (found[str(first.attempt)], found[str(second.attempt)]) == ("FENCED", "FAILED"), (
+            number
+        )
 
 
 def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, connection):
@@ -141,6 +130,11 @@ def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, co
     opaque.seal(second)
     opaque.runner.commit(2)
     assert statuses(connection) == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
+    # a spout that is opaque no more goes on with what is not frozen
+    opaque.runner = TransactionRunner(words(opaque=False), connection)
+    for txid in (3, 4, 5):
+        opaque.transact(txid)
+    assert rows(connection, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
 
 
 def test_a_seal_that_loses_its_predecessor_says_so(opaque, connection, monkeypatch):
@@ -156,14 +150,6 @@ def test_a_seal_that_loses_its_predecessor_says_so(opaque, connection, monkeypat
     monkeypatch.setattr(type(spout), "verify", lose_the_predecessor)
     with pytest.raises(PredecessorFailed):
         opaque.runner.seal(second, "process")
-
-
-def test_a_spout_that_is_opaque_no_more_goes_on_with_what_is_not_frozen(opaque, connection):
-    opaque.transact(1)
-    opaque.runner = TransactionRunner(words(opaque=False), connection)
-    for txid in (2, 3, 4, 5):
-        opaque.transact(txid)
-    assert rows(connection, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
 
 
 def test_an_opaque_batch_with_nothing_left_commits_as_empty(python_pipeline, connection):
@@ -229,14 +215,18 @@ def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(
 
 
 def test_a_paused_topology_drains_what_is_in_flight(python_pipeline, connection):
+    """A failure of a transactional spout takes only itself."""
     emitted = python_pipeline(words(opaque=False))
     emitted.emit(None)
-    grant = emitted.begin(1)
+    first, second, third = (emitted.begin(txid) for txid in (1, 2, 3))
+    emitted.runner.end_attempt(second, DIED)
+    assert statuses(connection) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
     emitted.runner.pause("the warehouse is being moved")
-    emitted.run_step(grant)
-    emitted.seal(grant)
+    for grant in (first, third):
+        emitted.run_step(grant)
+        emitted.seal(grant)
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0"]
     assert "the warehouse is being moved" in why(emitted, 2)
     emitted.runner.resume()
     emitted.transact(2)
-    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
