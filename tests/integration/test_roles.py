@@ -99,16 +99,13 @@ def kept_with_more(elsewhere: str = "") -> list[State]:
     return [more, *others, State("more", key={"word": "text"}, values={"n": Count()})]
 
 
-@pytest.mark.parametrize("min_rows", [1, 1000], ids=["many rows", "few rows"])
-def test_batches_go_all_their_ways_with_the_roles_of_tasks_and_executors(
-    roles, monkeypatch, min_rows
-):
-    """S8: nothing that a task, a sweep or a correction does needs more."""
-    monkeypatch.setattr(attempt_table, "MIN_ROWS", min_rows)
+def test_batches_go_all_their_ways_with_the_roles_of_tasks_and_executors(roles, monkeypatch):
+    """S8: nothing that a task, a sweep or a correction does needs more, of many rows and of few."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 4)
     monkeypatch.setattr(attempt_table, "MAX_TABLES", 2)  # fewer than there are txids
     monkeypatch.setattr(compaction, "KEPT_TABLES", 1)
     shop, coordinator = declared(roles, kinds=kept), roles.sessions[COORDINATOR]
-    shop.commit(made(1), made(2), made(3))
+    shop.commit(made(1), made(2, rows=3), made(3))
     before = shop.tables()
     assert all(one.is_nothing for one in shop.replay(2))
     assert not all(one.is_nothing for one in shop.correct(1, made(8)))
@@ -119,7 +116,7 @@ def test_batches_go_all_their_ways_with_the_roles_of_tasks_and_executors(
     release(coordinator, "shop")
     shop.do_again(2, 3)
     assert shop.tables() == before
-    shop.deliver(made(4), made(5))
+    shop.deliver(made(4), made(5, rows=3))
     park(coordinator, "shop", 4, "a test")
     skip(coordinator, "shop", 5, "a test")
     unskip(coordinator, "shop", 5, "a test")
@@ -168,7 +165,7 @@ def test_an_attempt_that_ends_while_executors_stage_leaves_nothing(roles, shop):
 
 
 def test_a_session_of_executors_that_hangs_is_ended_by_the_owner(roles, shop):
-    """A4: another role may not end it, and it stopped the seal."""
+    """A4: another role may not end it, and it stopped the seal; also of a topology's long name."""
     shop.deliver(made(1))
     write = shop.write
     hanging = []
@@ -190,15 +187,11 @@ def test_a_session_of_executors_that_hangs_is_ended_by_the_owner(roles, shop):
     with closing(session), pytest.raises(psycopg2.OperationalError, match=ended):
         session.cursor().execute("SELECT")
     assert all(one.is_exact for one in verify(roles.sessions[COORDINATOR], "shop"))
-
-
-def test_a_session_for_a_topology_of_a_long_name_is_ended_by_the_owner_too(roles):
-    """Postgres cuts the name of a session, so a hash stands for its end."""
+    # Postgres cuts the name of a session, so a hash stands for its end
     topology, attempt = "shop" * 20, TransactionAttempt(7, 2)
     name = session_name(f"reliability {topology} {attempt}")
     session = own_session(roles.dsns[EXECUTOR], application_name=name)
     end_sessions_of(roles.sessions[COORDINATOR], topology, attempt)
-    ended = "terminating connection|closed the connection"
     with closing(session), pytest.raises(psycopg2.OperationalError, match=ended):
         session.cursor().execute("SELECT")
 
@@ -384,36 +377,25 @@ CONTENTS = {
 }
 
 
-def test_tasks_make_and_change_no_tables(roles, shop):
+def test_tasks_readers_and_the_page_do_only_what_is_theirs(roles, shop, monkeypatch):
+    """Tasks make no tables, readers write nothing and see no rows, the page acts if it may."""
+    shop.commit(made(1), made(2))
     refused(roles, COORDINATOR, COORDINATORS)
+    persons = [("k", "1"), ("k", "2")]
     with pytest.raises(RightMissing, match="that is for test_owner"):
-        erase(roles.sessions[COORDINATOR], "shop", [("k", "1")], reason="r")
-    assert erase(roles.sessions[OWNER], "shop", [("k", "1")], reason="r").fenced == 0
-
-
-def test_readers_write_nothing_and_see_no_rows_of_tables(roles, shop):
-    shop.commit(made(1))
+        erase(roles.sessions[COORDINATOR], "shop", persons, reason="r")
+    assert erase(roles.sessions[OWNER], "shop", persons, reason="r").fenced == 0
     refused(roles, READER, WRITES | CONTENTS)
     with roles.sessions[READER].transaction(reads_only=True) as tx:
         assert [one.topology for one in overviews(tx)] == ["shop"]
     metrics = "SELECT count(*) > 0 FROM reliability.metrics"
     assert rows(roles.sessions[READER], metrics) == [(True,)]
-
-
-@pytest.mark.parametrize("verb", ["status", "show shop 1", "show shop 1:0", "topologies shop"])
-def test_readers_see_where_all_stands(roles, shop, monkeypatch, verb):
-    """A txid was refused for its corrections, and a topology for the hashes of its persons."""
-    shop.commit(made(1))
-    erase(roles.sessions[OWNER], "shop", [("k", "1"), ("k", "2")], reason="r")
+    # a txid was refused for its corrections, and a topology for the hashes of its persons
     monkeypatch.setenv("RELIABILITY_DSN", roles.dsns[READER])
-    said = read(*verb.split())
-    if verb.startswith("topologies"):
-        [erasure] = said[0]["erasures"]
-        assert erasure["keys"] == [{"column": "k", "hash": None}] * 2
-
-
-def test_the_page_reads_all_and_changes_nothing_unless_it_may(roles, shop):
-    shop.commit(made(1), made(2))
+    for verb in ("status", "show shop 1", "show shop 1:0"):
+        assert read(*verb.split())
+    [erasure] = read("topologies", "shop")[0]["erasures"]
+    assert erasure["keys"] == [{"column": "k", "hash": None}] * 2
     page = roles.sessions[PAGE]
     refused(roles, PAGE, WRITES)
     for statement in CONTENTS.values():
@@ -435,12 +417,21 @@ def test_the_page_reads_all_and_changes_nothing_unless_it_may(roles, shop):
 
 
 def test_a_topology_that_nobody_has_declared_is_for_the_owner(roles):
-    """S6: it is told before anything is emitted."""
+    """S6, C10: it is told before anything is emitted."""
     shop = Shop(roles.sessions[COORDINATOR])
     with pytest.raises(RightMissing, match=r"test_owner.*`reliability declare shop`") as raised:
         shop.deliver(made(1))
     assert f"role {login_of(COORDINATOR)} may not make or change tables" in raised.value.what
     assert rows(roles.sessions[OWNER], "SELECT FROM reliability.transaction") == []
+    # C10: what is changed before the first commit is the owner's, too
+    declare(roles.sessions[OWNER], shop.topology)
+    newer = Shop(roles.sessions[COORDINATOR], kinds=kept_with_more)
+    with pytest.raises(RightMissing, match="reliability declare shop"):
+        newer.deliver(made(1))
+    declare(roles.sessions[OWNER], newer.topology)
+    newer.commit(made(1))
+    owners = "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
+    assert rows(roles.sessions[OWNER], owners) == [("test_owner",)]
 
 
 def small(connection: LedgerConnection) -> Shop:
@@ -489,6 +480,11 @@ def test_a_role_without_the_coordinators_is_told_to_get_it(roles, shop):
         check(roles.sessions[PAGE])
     assert raised.value.what.endswith(f"; GRANT test_coordinator TO {login_of(PAGE)};")
     check(roles.sessions[COORDINATOR])
+    with closing(LedgerConnection(roles.dsn)) as admin:  # roles are made once
+        assert make_roles(admin, WANTED) == []
+        assert roles_as_sql(admin, WANTED) == []
+    assert make_roles(roles.sessions[OWNER], WANTED) == []
+    shop.transact(1)
 
 
 def check(session: LedgerConnection) -> None:
@@ -525,17 +521,6 @@ def test_without_roles_a_login_works_with_what_it_is_granted(
         with pytest.raises(RightMissing) as raised:
             check(session)
     assert raised.value.what.endswith(f"; GRANT INSERT ON TABLE reliability.code TO {login};")
-
-
-def test_what_is_declared_before_the_first_commit_and_changed_is_the_owners(roles, shop):
-    """C10"""
-    newer = Shop(roles.sessions[COORDINATOR], kinds=kept_with_more)
-    with pytest.raises(RightMissing, match="reliability declare shop"):
-        newer.deliver(made(1))
-    declare(roles.sessions[OWNER], newer.topology)
-    newer.commit(made(1))
-    owners = "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
-    assert rows(roles.sessions[OWNER], owners) == [("test_owner",)]
 
 
 # --- the roles themselves ------------------------------------------------------------------------
@@ -589,14 +574,6 @@ def written() -> set[tuple[str, str]]:
     found = {(table, right) for right, form in forms.items() for table in re.findall(form, text)}
     upserts = re.findall(r"INSERT INTO reliability\.(\w+)[^;]*?DO\s+UPDATE", text)
     return found | {(table, "UPDATE") for table in upserts}
-
-
-def test_roles_are_made_once(roles, shop):
-    with closing(LedgerConnection(roles.dsn)) as admin:
-        assert make_roles(admin, WANTED) == []
-        assert roles_as_sql(admin, WANTED) == []
-    assert make_roles(roles.sessions[OWNER], WANTED) == []
-    shop.commit(made(1))
 
 
 @pytest.fixture
@@ -666,8 +643,12 @@ def test_a_ledger_that_one_role_owns_gets_roles_with_all_that_it_has(empty, othe
             forget(empty, others)
 
 
-def test_the_plan_is_what_a_superuser_runs_by_hand(empty, others):
+def test_the_plan_is_what_a_superuser_runs_by_hand(empty, others, monkeypatch):
     """In a database without a ledger, and in one whose roles lack something."""
+    monkeypatch.setenv("RELIABILITY_DSN", empty.dsn)
+    script = say("migrate", "--roles", "--prefix", "etl", "--plan").stdout
+    assert "BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\nCREATE ROLE etl_owner" in script
+    assert script.endswith("\nCOMMIT;\n")
     try:
         plan = roles_as_sql(empty, others)
         assert owned(empty) == {}
@@ -734,21 +715,17 @@ def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path,
     assert rows(roles.sessions[READER], "SELECT count(*) FROM reliability.later") == [(0,)]
 
 
-@pytest.mark.parametrize("prefix", ["", "x" * 52])
-def test_a_prefix_that_makes_no_name_is_refused(prefix):
-    with pytest.raises(InvalidDefinition, match="makes no name of a role"):
-        RolesWanted(prefix=prefix)
+def test_a_prefix_that_makes_no_name_is_refused():
+    for prefix in ("", "x" * 52):
+        with pytest.raises(InvalidDefinition, match="makes no name of a role"):
+            RolesWanted(prefix=prefix)
 
 
 # --- the command line ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def as_owner(roles, monkeypatch):
+def test_an_owner_declares_and_migrates_by_the_command_line(roles, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", roles.dsns[OWNER])
-
-
-def test_an_owner_declares_and_migrates_by_the_command_line(roles, as_owner, monkeypatch):
     up_to_date = "the ledger is up to date, and its roles have their rights\n"
     options = ("--roles", "--prefix", "test")
     assert say("migrate", *options).stdout == up_to_date
@@ -761,14 +738,6 @@ def test_an_owner_declares_and_migrates_by_the_command_line(roles, as_owner, mon
     monkeypatch.setenv("RELIABILITY_DSN", roles.dsns[COORDINATOR])
     assert pipeline_of(global_count.topology, roles.sessions[COORDINATOR]).emit(None) == [1, 2, 3]
     assert "RIGHT_MISSING" in say("drop", "global_count", "--yes", code=1).stderr
-
-
-def test_a_plan_is_printed_as_a_script(empty, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN", empty.dsn)
-    script = say("migrate", "--roles", "--prefix", "etl", "--plan").stdout
-    assert "BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\nCREATE ROLE etl_owner" in script
-    assert script.endswith("\nCOMMIT;\n")
-    assert owned(empty) == {}
 
 
 PLACE = "database of the ledger: "
