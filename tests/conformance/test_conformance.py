@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -56,13 +55,11 @@ def test_the_product_does_what_was_recorded_or_differs_on_purpose(file, bench):
 
 def test_names_excuse_nothing(bench, tmp_path):
     """The same vectors under other names, in a file of another name."""
-    known = _data("trident_state")
-    renamed = copy.deepcopy(known)
+    renamed = _data("trident_state")
     for number, vector in enumerate(renamed["vectors"]):
         vector["name"] = f"vector {number}"
-    verdicts = [one.verdict for one in _play(bench, tmp_path, known)]
-    assert [one.verdict for one in _play(bench, tmp_path, renamed)] == verdicts
-    assert {PASS, DIFFERS} == set(verdicts)
+    found = Counter(one.verdict for one in _play(bench, tmp_path, renamed))
+    assert (found[PASS], found[DIFFERS], found[FAIL]) == (*PLAYED["trident_state"], 0)
 
 
 # --- vectors that are in no file -----------------------------------------------------------------
@@ -124,7 +121,6 @@ WRONG: list[tuple[str, str, tuple[Any, ...], Any]] = [
     ("coordinator", LEGACY, ("steps", 7, "expect", "emit", 1, "committed_txid"), 2),
     ("checkpoint_spout", "crash_in_preparing", ("steps", 3, "expect", "recovering"), False),
     ("checkpoint_spout", "crash_in_committing", ("steps", 6, "expect", "emit", 0, "txid"), 1),
-    ("checkpoint_spout", "crash_in_committed", ("steps", 2, "expect", "emit", 0, "txid"), 8),
     ("stateful_bolt", BARRIER, ("steps", 3, "expect", "waiting"), 3),
     ("transactional_topology", RESTART, ("second_run_counts_multiset",), [0, 0, 3, 0]),
     ("transactional_topology", OPAQUE, ("commits", "2", "dog"), 2),
@@ -144,12 +140,12 @@ def test_one_wrong_number_fails(stem, name, path, value, bench, tmp_path):
     assert "expected" in outcome.why[0], "it says where, and what differs"
 
 
-@pytest.mark.parametrize("recovering", [True, False])
-def test_a_wrong_transition_fails(recovering, bench, tmp_path):
-    data = _data("checkpoint_state")
-    [one] = [v for v in data["vectors"] if (v["txid"], v["recovering"]) == (0, recovering)][:1]
-    one["expect"]["next_txid"] += 1
-    assert FAIL in [one.verdict for one in _play(bench, tmp_path, data)]
+def test_a_wrong_transition_fails(bench, tmp_path):
+    for recovering in (True, False):
+        data = _data("checkpoint_state")
+        [one] = [v for v in data["vectors"] if (v["txid"], v["recovering"]) == (0, recovering)][:1]
+        one["expect"]["next_txid"] += 1
+        assert FAIL in [one.verdict for one in _play(bench, tmp_path, data)]
 
 
 @pytest.mark.parametrize(
