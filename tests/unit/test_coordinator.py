@@ -119,6 +119,9 @@ REPLAY = request(RequestKind.REPLAY, granted_after=0)
         (snapshot(1, attempt=live(PROCESSED)), request(), Goal.PROCESSED, Done),
         (snapshot(1, attempt=live(PROCESSED)), request(), Goal.COMMITTED, Commit),
         (snapshot(2, attempt=live(PROCESSED)), request(), Goal.COMMITTED, Wait),
+        # a commit waits for more to gather
+        (snapshot(1, attempt=live(PROCESSED), is_gathering=True), request(), Goal.PROCESSED, Done),
+        (snapshot(1, attempt=live(PROCESSED), is_gathering=True), request(), Goal.COMMITTED, Wait),
         # R2: what a dead try of this request left behind is fenced at once
         (snapshot(1, attempt=live(PROCESSING)), request(), Goal.PROCESSED, Begin),
         (snapshot(1, attempt=live(SEALING)), request(), Goal.PROCESSED, Begin),
@@ -266,18 +269,13 @@ def test_who_waits_for_another_task_is_told_which_steps_are_lacking():
     ):
         asked = work(Goal.COMMITTED, task="another", steps=CHAIN)
         action = next_action(snapshot(1, attempt=attempt), request(), asked)
+        assert isinstance(action, Wait)
         assert str(action).endswith(f"works on attempt 1:0: {lacking}")
 
 
 def test_work_survives_the_way_to_the_triggerer():
     asked = work(Goal.PROCESSED, steps=CHAIN, others=["side"])
     assert Work.from_json(json.loads(json.dumps(asked.to_json()))) == asked
-
-
-def test_a_seal_of_another_task_is_waited_for():
-    sealing = live(SEALING, left="done", right="done")
-    asked = work(Goal.COMMITTED, task="other", steps=SIDE)
-    assert isinstance(next_action(snapshot(1, attempt=sealing), request(), asked), Wait)
 
 
 # --- why a txid waits ----------------------------------------------------------------------------
@@ -444,9 +442,3 @@ def test_a_dry_run_is_of_use_to_its_own_request_alone():
     processing = replace(live(PROCESSING, request_id=OTHERS), is_dry_run=True)
     waits = next_action(snapshot(1, attempt=processing, **at), REPLAY, work(Goal.COMMITTED))
     assert isinstance(waits, Wait)
-
-
-def test_a_commit_waits_for_more_to_gather():
-    gathering = snapshot(1, attempt=live(PROCESSED), is_gathering=True)
-    assert isinstance(next_action(gathering, request(), work(Goal.COMMITTED)), Wait)
-    assert next_action(gathering, request(), work(Goal.PROCESSED)) == Done()
