@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -117,28 +117,16 @@ def fires(trigger, meanwhile):
     assert asyncio.run(both()).payload == {}
 
 
-def test_a_trigger_fires_when_the_txids_turn_comes(emitted, trigger):
-    emitted.process(2)
-    fires(trigger(2), lambda: emitted.transact(1))
-
-
-def test_who_has_to_wait_is_not_told(emitted, waiter, poll, told):
-    emitted.process(2)
-    waiters = [waiter(2), waiter(3, "process")]
-    emitted.begin(1)
-    emitted.begin(3)
-    for _ in range(3):
-        poll(*waiters)
-    assert told == []
-
-
 def test_whoever_comes_late_is_looked_at_though_nothing_changes(emitted, waiter, poll, told):
     """K1: a task that waits again may have missed what the poller saw before."""
     emitted.process(2)
     emitted.begin(1)
-    first = waiter(2)
-    poll(first)
-    poll(first, waiter(2, "process"))  # what it waited for is done
+    emitted.begin(3)
+    waiters = [waiter(2), waiter(3, "process")]
+    for _ in range(3):
+        poll(*waiters)
+    assert told == []  # who has to wait
+    poll(*waiters, waiter(2, "process"))  # what it waited for is done
     assert told == [2]
 
 
@@ -161,18 +149,14 @@ def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, connection)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
-def test_a_waiting_trigger_shows_that_its_run_is_alive(waiter, own_poller, connection):
-    waiting = waiter(2)
-    execute(connection, SILENT)
-    own_poller.renew(connection, [waiting])
-    assert rows(connection, RENEWED) == [(True,)]
-
-
 RENEWED = "SELECT bool_and(renewed_at > now() - interval '1 min') FROM reliability.request"
 
 
 def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, connection, monkeypatch):
-    """R3: it commits what is overdue, for minutes maybe; then other runs were given up."""
+    """R3: it commits what is overdue, for minutes maybe; then other runs were given up.
+
+    Who waits shows that its run is alive.
+    """
     is_swept, is_seen = threading.Event(), threading.Event()
 
     def long_sweep(*_):
@@ -200,8 +184,12 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, conne
 AWAY = "host=127.0.0.1 port=1"
 
 
-def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, told, caplog):
-    waiters = [waiter(2), waiter(3)]
+def test_whoever_waits_outlives_a_ledger_that_is_away_and_is_told_what_needs_a_task(
+    waiter, own_poller, poll, told, caplog, monkeypatch
+):
+    from reliability_airflow.poller import Waiter, open_session
+
+    waiters = [waiter(2), waiter(3), Waiter(notify=partial(told.append, "it answers"))]
     away = LedgerConnection(AWAY)
     for _ in range(3):
         own_poller.poll(lambda: away, waiters)
@@ -209,11 +197,14 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, told, 
         own_poller.sweep(away, waiters)
     assert told == []
     assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
-
-
-def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(waiter, poll, told):
-    poll(waiter(2, topology="another"))
-    assert told == [2]
+    poll(waiters[-1])  # who waits for the ledger alone
+    assert told == ["it answers"]
+    poll(waiter(2, topology="another"))  # which the ledger lost
+    assert told == ["it answers", 2]
+    # where the triggerer cannot even ask, nobody would be told, ever: the tasks say why
+    monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
+    own_poller.poll(lambda: open_session("poller"), [waiters[1]])
+    assert told == ["it answers", 2, 3]
 
 
 def test_a_request_that_was_given_up_and_opened_again_is_read_again(
@@ -232,27 +223,9 @@ def test_a_request_that_was_given_up_and_opened_again_is_read_again(
     assert told == [2]
 
 
-def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, told, monkeypatch):
-    """Where the triggerer cannot even ask, nobody would be told, ever."""
-    from reliability_airflow.poller import open_session
-
-    waiting = waiter(2)
-    monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
-    own_poller.poll(lambda: open_session("poller"), [waiting])
-    assert told == [2]
-
-
-def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, poll, told):
-    from reliability_airflow.poller import Waiter
-
-    waiting = Waiter(notify=lambda: told.append("it answers"))
-    own_poller.poll(lambda: LedgerConnection(AWAY), [waiting])
-    assert told == []
-    poll(waiting)
-    assert told == ["it answers"]
-
-
-def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emitted, monkeypatch):
+def test_a_trigger_fires_when_the_txids_turn_comes_though_a_look_went_wrong(
+    own_poller, trigger, emitted, monkeypatch
+):
     looks = iter([RuntimeError("once")])
     look = own_poller.poll
 
@@ -290,21 +263,26 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
     assert told == [1, 2, 3]
 
 
-def test_a_triggerer_has_three_sessions_for_however_many_topologies(own_poller, connection):
-    """docs/deployment/executors.md: three with each ledger for which a task waits."""
-    from reliability_airflow import poller
+def made_waiters(connection, notify, **many):
+    """Return waiters for many topologies, or of many txids."""
+    from reliability_airflow.poller import Waiter
     from tests.support.many import many_waiting
 
-    waiters = [
-        poller.Waiter(
-            notify=lambda: None,
+    return [
+        Waiter(
+            notify=partial(notify, (one.topology, one.txid)),
             topology=one.topology,
             txid=one.txid,
             request_id=one.request_id,
             work=one.work,
         )
-        for one in many_waiting(connection, topologies=64, txids=2)
+        for one in many_waiting(connection, **many)
     ]
+
+
+def test_a_triggerer_has_three_sessions_for_however_many_topologies(own_poller, connection):
+    """docs/deployment/executors.md: three with each ledger for which a task waits."""
+    waiters = made_waiters(connection, lambda _: None, topologies=64, txids=2)
     for waiter in waiters:
         own_poller.add(waiter)
     sessions = (
@@ -331,22 +309,11 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
 ):
     """A backfill of a year of hours; half of them one topology's, half of them another's."""
     from reliability_airflow import poller
-    from tests.support.many import many_waiting
 
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 0.5)
     monkeypatch.setattr(poller, "SWEEP_INTERVAL_SECONDS", 10.0)
     told: set[tuple[str, int]] = set()
-    waiting = many_waiting(connection, topologies=2, txids=1000)
-    waiters = [
-        poller.Waiter(
-            notify=partial(told.add, (one.topology, one.txid)),
-            topology=one.topology,
-            txid=one.txid,
-            request_id=one.request_id,
-            work=one.work,
-        )
-        for one in waiting
-    ]
+    waiters = made_waiters(connection, told.add, topologies=2, txids=1000)
 
     def look():
         own_poller.poll(lambda: connection, waiters)
@@ -447,13 +414,10 @@ def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
     wait(run_after("running"))
 
 
-@pytest.mark.parametrize("conf", [{"replay": "3"}, {"dry_run": True}])
-def test_a_run_waits_for_none_that_allocates_no_txid(emit, connection, conf):
+def test_a_run_waits_for_none_that_allocates_no_txid_or_does_not_run(emit, connection):
     """E3: such a run has no emission that ends."""
-    emit._wait_for_earlier(connection, run_after("running", conf))
-
-
-def test_a_run_waits_for_no_run_that_does_not_run(emit, connection):
+    for conf in ({"replay": "3"}, {"dry_run": True}):
+        emit._wait_for_earlier(connection, run_after("running", conf))
     for state in (None, "queued", "failed", "success"):
         emit._wait_for_earlier(connection, run_after(state))
 
@@ -547,36 +511,28 @@ def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
 # --- housekeeping --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def sweep_task(airflow_home, monkeypatch):
-    """The task of the housekeeping DAG, on a worker that was started by its absolute path."""
-    from reliability_airflow import housekeeping_dag
-
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    return housekeeping_dag().task_dict["sweep"]
-
-
-def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, connection):
-    """K1: the run of txid 1 died after processing it."""
-    emitted.process(1)
-    execute(connection, OVERDUE)
-    sweep_task.execute({})
-    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
-
-
-@pytest.mark.parametrize("name", ["sweep", "reconcile", "alert", "verify"])
-def test_housekeeping_waits_for_credentials_that_are_renewed(
-    emitted, airflow_home, renew_password, name
-):
+def test_housekeeping_waits_for_credentials_that_are_renewed(emitted, airflow_home, renew_password):
     """S5: it was red at once, and a daily verification lost a day."""
     from reliability_airflow import housekeeping_dag, verification_dag
 
     tasks: Any = housekeeping_dag(alerts=[print]).task_dict | verification_dag().task_dict
-    left = leaves(tasks[name].execute, {})
-    assert set(left.kwargs) == {"refusal"}
+    for name in ("sweep", "reconcile", "alert", "verify"):
+        left = leaves(tasks[name].execute, {})
+        assert set(left.kwargs) == {"refusal"}
 
 
-def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
+def test_housekeeping_needs_no_path_to_sweep_and_is_red_if_it_failed(
+    emitted, airflow_home, connection, monkeypatch
+):
+    """K1: the run of txid 1 died after processing it."""
+    from reliability_airflow import housekeeping_dag
+
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # of a worker started by its absolute path
+    sweep_task: Any = housekeeping_dag().task_dict["sweep"]
+    emitted.process(1)
+    execute(connection, OVERDUE)
+    sweep_task.execute({})
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
     monkeypatch.setenv("RELIABILITY_DSN", AWAY)
     with pytest.raises(Exception, match="LEDGER_UNAVAILABLE"):
         sweep_task.execute({})
@@ -609,72 +565,24 @@ def test_spark_submit_is_ended_when_its_attempt_was(emitted, connection, tmp_pat
     assert is_wanted(LedgerConnection(AWAY), grant)  # nobody can say
 
 
-def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, monkeypatch):
-    monkeypatch.setattr(renew_lease, "POLL_INTERVAL_SECONDS", 0.02)
-    cancelled = threading.Event()
-
-    class Context:
-        """Stands for a SparkContext whose stage finishes one task after the other."""
-
-        finished = 0
-
-        def statusTracker(self):
-            return self
-
-        def getJobIdsForTag(self, tag):
-            assert tag == self.tag
-            return [1]
-
-        def getJobInfo(self, job):
-            self.status, self.stageIds = "RUNNING", [job]
-            return self
-
-        def getStageInfo(self, stage):
-            self.finished += 1
-            self.stageId, self.numCompletedTasks = stage, self.finished
-            return self
-
-        def addJobTag(self, tag):
-            self.tag = tag
-
-        def sc(self):
-            return self
-
-        @property
-        def _jsc(self):
-            return self
-
-    class Session:
-        """Stands for the context's only session, in Python and in the JVM."""
-
-        sparkContext = Context()
-
-        def sessionJobTag(self):
-            return "its own"
-
-        @property
-        def _jsparkSession(self):
-            return self
-
-        def interruptAll(self):
-            cancelled.set()
-
-    grant = emitted.begin(1)
-    with Progress(cast(Any, Session()), LedgerConnection(connection.dsn), grant):
-        assert not cancelled.wait(0.2)
-        emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
-        assert cancelled.wait(SECONDS)
-
-
-def test_progress_renews_the_lease(emitted, connection, spark, monkeypatch):
+def test_progress_renews_the_lease_and_jobs_are_cancelled_when_their_attempt_was_ended(
+    emitted, connection, spark, monkeypatch
+):
     """A7: a long shuffle acks nothing, but its tasks do finish."""
     monkeypatch.setattr(renew_lease, "POLL_INTERVAL_SECONDS", 0.05)
     grant = emitted.begin(1)
     execute(connection, "UPDATE reliability.attempt SET lease_until = now() + interval '30 s'")
     renewed = "SELECT lease_until > now() + interval '1 min' FROM reliability.attempt"
     deadline = time.monotonic() + SECONDS
+
+    def work(tasks):
+        spark.range(0, 200_000 * tasks, 1, tasks).selectExpr("sum(hash(id))").collect()
+
     with Progress(spark, LedgerConnection(connection.dsn), grant):
         # a job may be over before a busy host has looked at it twice
         while rows(connection, renewed) == [(False,)] and time.monotonic() < deadline:
-            spark.range(0, 6_000_000, 1, 30).selectExpr("sum(hash(id))").collect()
-    assert rows(connection, renewed) == [(True,)]
+            work(30)
+        assert rows(connection, renewed) == [(True,)]
+        emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+        with pytest.raises(Exception, match=r"(?i)cancel"):
+            work(3000)
