@@ -156,6 +156,8 @@ def assert_all_at(staged: Staged, c: int) -> None:
 
 def test_a_group_is_one_checkpoint_and_a_replay_another(staged, connection):
     staged.process(2, both(2))
+    assert drain(connection, staged.topology) == []  # before its turn
+    assert staged.seen(EAST) == {}
     staged.process(1, both(1, 2))
     staged.process(3, both(3))
     with doomed() as fate:
@@ -179,12 +181,6 @@ def test_a_group_is_one_checkpoint_and_a_replay_another(staged, connection):
 def phases_saved(fate: Fate) -> list[str]:
     save = "UPDATE reliability.checkpoint SET phase = '"
     return [s.removeprefix(save).split("'")[0] for s in fate.statements if s.startswith(save)]
-
-
-def test_the_participant_has_nothing_of_a_txid_before_its_turn(staged, connection):
-    staged.process(2, both(1))
-    assert drain(connection, staged.topology) == []
-    assert staged.seen(EAST) == {}
 
 
 # --- C6: votes -----------------------------------------------------------------------------------
@@ -431,19 +427,19 @@ def asked(driver: Checkpoint) -> Message:
     return message
 
 
-@pytest.mark.parametrize("steps", range(4))
-def test_a_driver_that_was_given_up_can_do_nothing_more(connection, steps):
+def test_a_driver_that_was_given_up_can_do_nothing_more(connection):
     """It sleeps after INIT_STATE, PREPARE or COMMIT, another one goes on, it wakes up."""
     history = History(connection)
-    staged = history.next_round()
-    sleeper = another_driver(staged)
-    for _ in range(steps):
-        assert sleeper.carry_out(asked(sleeper)) == {}
-    message = asked(sleeper)
-    drain(connection, staged.topology)
-    with pytest.raises(CheckpointTakenOver):
-        sleeper.carry_out(message)
-    history.check_repaired()
+    for steps in range(4):
+        staged = history.next_round()
+        sleeper = another_driver(staged)
+        for _ in range(steps):
+            assert sleeper.carry_out(asked(sleeper)) == {}
+        message = asked(sleeper)
+        drain(connection, staged.topology)
+        with pytest.raises(CheckpointTakenOver):
+            sleeper.carry_out(message)
+        history.check_repaired()
 
 
 def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
@@ -593,10 +589,13 @@ def test_databases_of_different_histories_are_named_though_they_are_at_one_numbe
 # --- C6: grants ----------------------------------------------------------------------------------
 
 
-def test_a_grant_that_comes_twice_changes_nothing(staged):
+def test_a_grant_that_comes_twice_changes_nothing_and_one_that_was_ended_goes_to_nobody(staged):
     grant = staged.grant(1)
     mirror_grant(staged.participants, grant, lambda *_: pytest.fail("its sinks are open already"))
     assert staged.statuses(EAST) == {"1:0": "PROCESSING"}
+    end(staged, "FENCED")
+    with pytest.raises(AttemptFenced):
+        mirror_grant(staged.participants, grant, lambda tx, name: None)
 
 
 def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
@@ -626,13 +625,6 @@ def test_a_late_lower_grant_and_the_same_one_with_another_nonce_are_refused(stag
         take_grant(tx, late, row)
 
 
-def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
-    grant = staged.grant(1)
-    end(staged, "FENCED")
-    with pytest.raises(AttemptFenced):
-        mirror_grant(staged.participants, grant, lambda tx, name: None)
-
-
 # --- declare -------------------------------------------------------------------------------------
 
 
@@ -640,14 +632,9 @@ def declare_in(databases):
     declare_participants(databases, lambda tx, database: None)
 
 
-def test_to_declare_twice_changes_nothing(staged):
-    declare_in(staged.participants)
-    assert TopologyDatabases.of(staged.connection, staged.topology).others == (EAST,)
-
-
 def test_a_mistyped_database_is_not_recorded(connection):
     staged = make(connection)
-    for others in ([EAST, "eats"], [EAST]):
+    for others in ([EAST, "eats"], [EAST]):  # to declare the same twice changes nothing
         with suppress(LedgerRefusedLogin):
             declare_in(TopologyDatabases(connection, staged.topology, others))
         assert TopologyDatabases.of(connection, staged.topology).others == (EAST,)
@@ -656,16 +643,20 @@ def test_a_mistyped_database_is_not_recorded(connection):
         declare_in(TopologyDatabases(connection, staged.topology, []))
 
 
-def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypatch):
+def test_a_participant_is_another_database_than_the_ledgers_of_one_name_and_with_its_schema(
+    staged, connection, monkeypatch
+):
+    dsn = os.environ["RELIABILITY_DSN_EAST"]
+    monkeypatch.setenv("RELIABILITY_DSN_WEST", dsn)
+    with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
+        declare_in(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
     monkeypatch.setenv("RELIABILITY_DSN_EAST", connection.dsn)
     with pytest.raises(ParticipantTaken, match=r"database east: .*is its ledger already"):
         make(connection)
-
-
-def test_a_database_has_one_name(staged, connection, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
-    with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
-        declare_in(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
+    with new_database(None) as empty:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", empty)
+        with pytest.raises(LedgerNotMigrated, match="database east"):
+            make(connection)
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
@@ -689,13 +680,6 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
             with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
                 ask()
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
-
-
-def test_a_participant_needs_the_ledgers_schema(connection, monkeypatch):
-    with new_database(None) as dsn:
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
-        with pytest.raises(LedgerNotMigrated, match="database east"):
-            make(connection)
 
 
 # --- a participant decides nothing ---------------------------------------------------------------
@@ -723,9 +707,12 @@ def test_a_sweep_finishes_what_a_dead_driver_left_whatever_is_overdue(staged, co
     assert_all_at(staged, 1)
 
 
-def test_a_sweep_cleans_in_every_database(staged, connection):
+def test_a_sweep_cleans_in_every_database_later_if_one_is_away(staged, connection, east):
     staged.process(1, both(1, 2))
     end(staged, "FAILED")
+    staged.participants.close()
+    with away(east):
+        assert sweep(connection, staged.topology, Leases(), clean=True).cleaned == []
     swept = sweep(connection, staged.topology, Leases(overdue=3600), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
     assert staged.statuses(EAST) == {"1:0": "FENCED"}
@@ -735,15 +722,6 @@ def test_a_sweep_cleans_in_every_database(staged, connection):
         assert rows(staged.participants.connection_of(database), left) == [(1,)]
     drain(connection, staged.topology)
     assert_all_at(staged, 1)
-
-
-def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, connection, east):
-    staged.process(1, both(1))
-    end(staged, "FAILED")
-    staged.participants.close()
-    with away(east):
-        assert sweep(connection, staged.topology, Leases(), clean=True).cleaned == []
-    assert len(sweep(connection, staged.topology, Leases(), clean=True).cleaned) == 1
 
 
 # --- two servers ---------------------------------------------------------------------------------
