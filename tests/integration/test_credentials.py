@@ -7,12 +7,10 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from reliability.core.errors import LedgerRefusedLogin
@@ -28,13 +26,11 @@ from reliability.deployment.address import (
     using,
 )
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.driver_environment import find_spark_submit
-from reliability.spark.launch import SparkSubmit, WarmEngine, run_with_log
+from reliability.spark.launch import WarmEngine, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
 from reliability.spark.submission import Submission
 from spark_apps import global_count
-from tests.support import elsewhere
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import ROOT, database_of, rows, run_as_admin
 
@@ -124,7 +120,7 @@ def test_libpq_ignores_a_pass_file_that_others_may_read_but_no_service_file(
 # --- sessions of a driver ------------------------------------------------------------------------
 
 
-def test_a_driver_waits_for_the_password_that_its_task_tells_it(server, told):
+def test_a_driver_waits_for_the_password_that_its_task_tells_it(server, told, monkeypatch):
     """S5: the role has the new one already, the file not yet."""
     told(FIRST)
     address = address_of()
@@ -136,11 +132,9 @@ def test_a_driver_waits_for_the_password_that_its_task_tells_it(server, told):
         assert database_at(address) == server.database
         thread.join()
         assert open_before.one("server_facts")["database"] == server.database
-
-
-def test_a_password_that_nobody_renews_is_refused(server, told, monkeypatch):
+    # one that nobody renews is refused
     monkeypatch.setattr("reliability.deployment.address.RENEWAL_SECONDS", 0.5)
-    told(SECOND)
+    told(FIRST)
     with pytest.raises(LedgerRefusedLogin, match="password authentication failed"):
         database_at(address_of())
 
@@ -159,11 +153,6 @@ def test_a_function_of_the_users_makes_the_password_of_a_session(server, monkeyp
 # --- Spark tasks ---------------------------------------------------------------------------------
 
 NUMBERS = "SELECT 1 UNION ALL SELECT 2"
-
-
-def numbers_read(spark, address):
-    frame = read_postgres(spark, address, [NUMBERS], "n int")
-    return frame, sorted(row["n"] for row in frame.collect())
 
 
 def is_hidden(spark, frame, password=FIRST):
@@ -198,19 +187,14 @@ def pickled(task):
     return CloudPickleSerializer().dumps(task)
 
 
-def test_tasks_on_the_drivers_host_read_its_file(spark, server, told):
+def test_tasks_on_the_drivers_host_read_its_file_or_are_sent_the_credentials(spark, server, told):
+    """`reliability check` has Airflow, and asks it; its Spark tasks have not."""
     told(FIRST)
     assert task_address.task_address(spark, address_of()) == address_of()
-    frame, read = numbers_read(spark, address_of())
-    assert read == [1, 2]
-    assert is_hidden(spark, frame)
-
-
-def test_a_process_that_asks_airflow_itself_sends_its_tasks_the_credentials(spark, server):
-    """`reliability check` has Airflow; its Spark tasks have not."""
-    frame, read = numbers_read(spark, DatabaseAddress(ask=lambda: server.keywords(FIRST)))
-    assert read == [1, 2]
-    assert is_hidden(spark, frame)
+    for address in (address_of(), DatabaseAddress(ask=lambda: server.keywords(FIRST))):
+        frame = read_postgres(spark, address, [NUMBERS], "n int")
+        assert sorted(row["n"] for row in frame.collect()) == [1, 2]
+        assert is_hidden(spark, frame)
 
 
 # --- Airflow's connections -----------------------------------------------------------------------
@@ -301,50 +285,6 @@ def test_the_command_line_that_a_task_starts_is_told_the_addresses(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert isinstance(address_of("mart").ask, KeywordsInFile)
     assert database_at(address_of()) == database_at(address_of("mart")) == server.database
-
-
-@pytest.mark.slow
-def test_executors_in_processes_of_their_own_get_the_credentials_from_their_driver(
-    airflow_knows, server, connection, tmp_path, monkeypatch
-):
-    """G10: a cluster of spark-submit's own; its executors do not find the driver's file."""
-    monkeypatch.delenv("RELIABILITY_DSN")
-    shop = pipeline_of(elsewhere.topology, connection)
-    assert shop.emit(None) == [1]
-    grant = shop.begin(1)
-    program = find_spark_submit()
-    assert program is not None
-    events = tmp_path / "events"
-    events.mkdir()
-    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
-    launcher = SparkSubmit(
-        program=program,
-        master="local-cluster[1,2,1024]",
-        conf={**conf, "spark.eventLog.dir": f"file:{events}", "spark.driver.host": "127.0.0.1"},
-        code=[str(ROOT)],
-    )
-    processes: list[str] = []
-
-    def look() -> bool:
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                processes.append(f"{process.cmdline()} {process.environ()}")
-        return True
-
-    submission = Submission(module=elsewhere.__name__, grant=grant, step=THE_STEP)
-    with using(ConnIds.of("kept", {})):
-        run_with_log(launcher, submission, look)
-    shop.seal(grant)
-    shop.runner.commit(1)
-    assert rows(connection, "SELECT word, times FROM elsewhere ORDER BY 1") == [("a", 2), ("b", 1)]
-    assert any("CoarseGrainedExecutorBackend" in process for process in processes)
-    seen = [process for process in processes if FIRST in process]
-    assert all("AIRFLOW_CONN_KEPT" in process for process in seen), "those that Airflow starts"
-    assert not any("process_batch.py" in process for process in seen)
-    assert not any("CoarseGrainedExecutorBackend" in process for process in seen)
-    logged = "".join(p.read_text() for p in events.rglob("*") if p.is_file())
-    assert "elsewhere" in logged
-    assert FIRST not in logged
 
 
 @pytest.mark.slow
