@@ -324,7 +324,8 @@ def rolled_back(world: World, to_txid: int) -> World:
 def forgetting(world: World) -> World:
     """Return the state without rows that cannot count any more, and that nothing reads."""
     of_use = {(t, one.live.attempt_id) for t, one in world.numbered() if one.live}
-    return replace(world, staged=world.staged & (of_use | world.table))
+    staged = world.staged & (of_use | world.table)
+    return world if staged == world.staged else replace(world, staged=staged)
 
 
 def check(before: World, after: World) -> None:
