@@ -21,7 +21,7 @@ from reliability.spark.frames.one_evaluation import _uses, is_lost_evaluation
 from reliability.spark.submission import Submission
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support import lost_executor
-from tests.support.accounts import fold_of, folds, union_of
+from tests.support.accounts import folds, union_of
 from tests.support.batches import batches_of, fold_of_rows, meta_of, write_numbers
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
@@ -35,7 +35,7 @@ FILES = {
 }
 
 
-def test_what_spark_reads_is_what_the_spouts_promise(tmp_path, spark):
+def test_what_spark_reads_is_what_the_spouts_promise_however_it_cuts_the_files(tmp_path, spark):
     spouts: dict[str, Any] = {}
     for number, (case, names) in enumerate(FILES.items()):
         for size, name in enumerate(names, start=9):
@@ -44,26 +44,20 @@ def test_what_spark_reads_is_what_the_spouts_promise(tmp_path, spark):
         assert len(meta_of(spouts[case]).items) == len(names)
     write_numbers(tmp_path / "none.parquet", [])
     spouts["an empty file"] = FileSpout(f"{tmp_path}/*.parquet")
+    write_numbers(tmp_path / "cut" / "a.parquet", range(1000), group=10)
+    spouts["a file that is cut"] = FileSpout(f"{tmp_path}/cut/*.parquet")
     spouts["memory"] = MemorySpout(schema={"n": "bigint"}, partitions=[[1] * 5], take=2)
     metas = {case: batches_of(spout)[0] for case, spout in spouts.items()}
     frames = {case: spout.frame(spark, metas[case]) for case, spout in spouts.items()}
     assert {tuple(frame.columns) for frame in frames.values()} == {("n", "_x", "_n")}
-    found = folds({case: [frame] for case, frame in frames.items()})
-    assert found == {case: meta.emitted for case, meta in metas.items()}
-    assert (found["an empty file"], found["memory"].count) == (Fold(), 2)
-
-
-def test_the_fold_does_not_depend_on_how_spark_cuts_the_files(tmp_path, spark):
-    write_numbers(tmp_path / "a.parquet", range(1000), group=10)
-    spout = FileSpout(f"{tmp_path}/*.parquet")
-    meta = meta_of(spout)
-    frame = spout.frame(spark, meta)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
     try:
-        assert frame.rdd.getNumPartitions() > 1
-        assert fold_of(spout.frame(spark, meta)) == meta.emitted
+        assert frames["a file that is cut"].rdd.getNumPartitions() > 1
+        found = folds({case: [frame] for case, frame in frames.items()})
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    assert found == {case: meta.emitted for case, meta in metas.items()}
+    assert (found["an empty file"], found["memory"].count) == (Fold(), 2)
 
 
 def test_columns_of_a_memory_batch_may_have_any_name(spark):
@@ -82,31 +76,25 @@ def test_columns_of_a_memory_batch_may_have_any_name(spark):
 TAKEN = ["_x", "_N", "_reliability_malformed", "_Reliability_set_aside_0"]
 
 
-@pytest.mark.parametrize("name", [*TAKEN, "_tmp_metadata_row_index", "_TMP_metadata_row_index"])
-def test_a_source_with_column_names_of_ours_or_of_sparks_is_refused(tmp_path, name):
-    """Spark fails on the last two if it is asked for the numbers of rows."""
+def test_column_names_of_ours_or_of_sparks_are_refused(tmp_path):
+    """Spark fails on the last two of a source if it is asked for the numbers of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({name: [1]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    with pytest.raises(FileRefused, match=name):
-        meta_of(spout)
-
-
-@pytest.mark.parametrize("name", TAKEN)
-def test_a_declared_column_of_such_a_name_is_refused(name):
-    with pytest.raises(InvalidDefinition, match=name):
-        FileSpout("in/*", format=Csv(), schema=f"a int, {name} int")
-    with pytest.raises(InvalidDefinition, match=name):
-        MemorySpout(schema={name: "int"}, partitions=[], take=1)
-
-
-@pytest.mark.parametrize("name", ["_line", "_Why", "_RECORD"])
-def test_a_declared_column_that_tells_of_a_malformed_record_is_refused(name):
-    with pytest.raises(InvalidDefinition, match=name):
-        FileSpout("in/*", format=Csv(malformed="quarantine"), schema=f"{name} int")
-    FileSpout("in/*", format=Csv(), schema=f"{name} int")
+    for name in [*TAKEN, "_tmp_metadata_row_index", "_TMP_metadata_row_index"]:
+        pq.write_table(pa.table({name: [1]}), tmp_path / "a.parquet")
+        with pytest.raises(FileRefused, match=name):
+            meta_of(spout)
+    for name in TAKEN:
+        with pytest.raises(InvalidDefinition, match=name):
+            FileSpout("in/*", format=Csv(), schema=f"a int, {name} int")
+        with pytest.raises(InvalidDefinition, match=name):
+            MemorySpout(schema={name: "int"}, partitions=[], take=1)
+    for name in ("_line", "_Why", "_RECORD"):  # which tell of a malformed record
+        with pytest.raises(InvalidDefinition, match=name):
+            FileSpout("in/*", format=Csv(malformed="quarantine"), schema=f"{name} int")
+        FileSpout("in/*", format=Csv(), schema=f"{name} int")
 
 
 def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
@@ -172,15 +160,15 @@ def test_what_two_states_share_and_may_come_out_differently_is_persisted(batch, 
     assert {expression: of_two(expression) for expression in EXPRESSIONS} == EXPRESSIONS
 
 
-def test_a_random_value_of_one_state_alone_is_not_persisted(batch, shared):
+def test_only_what_is_shared_is_kept(batch, spark, tmp_path, shared):
+    """A table beyond the batch is read once; what only a shared part uses is not kept beside it."""
     assert shared(batch, batch.selectExpr("*", "rand() AS value"), batch) == 0
-
-
-def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path, shared):
     write_numbers(tmp_path / "other" / "o.parquet", range(100))
     other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
     joined = batch.join(other, batch.n == other.m)
     assert shared(batch, joined, joined.where("m >= 0")) >= 1
+    whole = dice(dice(batch, "roll"), "second")
+    assert shared(batch, whole, whole.where("n >= 0")) == 1
 
 
 def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark, shared):
@@ -210,11 +198,6 @@ def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch
     assert _uses([batch], frames).evaluate() == 2
     first, *others = map(rolls, frames)
     assert others == [first, first]
-
-
-def test_what_only_a_shared_part_uses_is_not_kept_beside_it(batch, shared):
-    whole = dice(dice(batch, "roll"), "second")
-    assert shared(batch, whole, whole.where("n >= 0")) == 1
 
 
 AS_A_WHOLE = {
@@ -262,26 +245,58 @@ def test_what_was_evaluated_once_is_never_computed_again(batch, spark, no_cache,
 def roll_the_dice(batch):
     rolled = batch.withColumn("roll", (F.rand() * 1_000_000).cast("int"))
     rolled = rolled.withColumn("stamp", F.expr("uuid()"))
-    return {"one_table": rolled, "other_table": rolled}
+    return {"one_table": rolled, "other_table": rolled, "shapes": batch}
+
+
+SHAPES = {
+    "word": "string",
+    "price": "decimal(30,2)",
+    "even": "boolean",
+    "words": "array<string>",
+    "raw": "binary",
+}
 
 
 @in_both_engines
 def test_two_states_of_one_txid_never_tell_two_stories(pipeline, connection, no_cache):
-    """V5: both states see the same dice."""
-    values = {"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")}
+    """V5: both states see the same dice.
+
+    And values arrive as they left, by CSV on the way to COPY: NULL, empty, quotes, line ends,
+    other alphabets, exact numbers.
+    """
+    partition = [
+        (text, Decimal(f"{n}.10"), n % 2 == 0, [text, "x"], bytes([n, 255]))
+        for n, text in enumerate([None, *TEXTS])
+    ]
+    dice_seen = {"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")}
+    shapes_seen = {
+        "n": Count(),
+        "named": Count("word"),
+        "price": Sum("price", "numeric"),
+        "words": Upsert("words", {"price": "numeric"}, "text[]"),
+        "raw": Upsert("raw", {"price": "numeric"}, "bytea"),
+    }
     tables = ("one_table", "other_table")
     topology = Topology(
         "dice",
-        spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(500))], take=500),
+        spout=MemorySpout(SHAPES, [partition], take=100),
         process=roll_the_dice,
-        states=[State(table, values=values) for table in tables],
+        states=[
+            *(State(table, values=dice_seen) for table in tables),
+            State("shapes", key={"word": "text", "even": "boolean"}, values=shapes_seen),
+        ],
     )
     dice = pipeline(topology)
     dice.emit(None)
     dice.transact(1)
     one, other = (rows(connection, f"SELECT n, rolls, stamp FROM {table}") for table in tables)
     assert one == other
-    assert one[0][0] == 500
+    assert one[0][0] == len(partition)
+    found = rows(connection, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
+    assert [(*rest, bytes(raw)) for *rest, raw in found] == partition
+    assert rows(connection, "SELECT sum(n), sum(named) FROM shapes") == [
+        (len(TEXTS) + 1, len(TEXTS))
+    ]
 
 
 @pytest.mark.slow
@@ -333,57 +348,6 @@ def test_a_row_in_memory_with_all_the_digits_that_there_are_is_read(spark):
     spout = MemorySpout(schema={"v": "decimal(38,2)"}, partitions=[values], take=9)
     frame = spout.frame(spark, meta_of(spout))
     assert sorted(row.v for row in frame.collect()) == sorted(values)
-
-
-# --- values of many shapes -----------------------------------------------------------------------
-
-
-def pass_on(batch):
-    return {"shapes": batch}
-
-
-def test_values_arrive_as_they_left(pipeline, connection):
-    """CSV on the way to COPY: NULL, empty, quotes, line ends, other alphabets, exact numbers."""
-    partition = [
-        (text, Decimal(f"{n}.10"), n % 2 == 0, [text, "x"], bytes([n, 255]))
-        for n, text in enumerate([None, *TEXTS])
-    ]
-    topology = Topology(
-        "shapes",
-        spout=MemorySpout(
-            schema={
-                "word": "string",
-                "price": "decimal(30,2)",
-                "even": "boolean",
-                "words": "array<string>",
-                "raw": "binary",
-            },
-            partitions=[partition],
-            take=100,
-        ),
-        process=pass_on,
-        states=[
-            State(
-                "shapes",
-                key={"word": "text", "even": "boolean"},
-                values={
-                    "n": Count(),
-                    "named": Count("word"),
-                    "price": Sum("price", "numeric"),
-                    "words": Upsert("words", {"price": "numeric"}, "text[]"),
-                    "raw": Upsert("raw", {"price": "numeric"}, "bytea"),
-                },
-            )
-        ],
-    )
-    shapes = pipeline(topology)
-    shapes.emit(None)
-    shapes.transact(1)
-    found = rows(connection, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
-    assert [(*rest, bytes(raw)) for *rest, raw in found] == partition
-    assert rows(connection, "SELECT sum(n), sum(named) FROM shapes") == [
-        (len(TEXTS) + 1, len(TEXTS))
-    ]
 
 
 def test_a_row_has_the_id_of_its_file_and_place(tmp_path, spark):
