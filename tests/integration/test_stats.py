@@ -83,7 +83,7 @@ def spark(airflow_home, shop, monkeypatch):
     return CommitTask(shop, monkeypatch)
 
 
-def test_a_task_counts_what_it_causes(daemon, spark):
+def test_a_task_counts_what_it_causes_and_a_replay_is_none_of_the_commits(daemon, spark):
     spark.run(1)
     told = daemon.told()
     for name in ("reliability.{}", "reliability.{}.shop"):
@@ -93,18 +93,15 @@ def test_a_task_counts_what_it_causes(daemon, spark):
         [duration] = told[f"airflow.{name.format('commit_duration')}"]
         assert re.fullmatch(r"[\d.]+\|ms", duration)
     assert not any("failed" in name or "fenced" in name or "replays" in name for name in told)
-
-
-def test_a_replay_is_none_of_the_commits(daemon, spark, shop):
-    spark.run(1)
-    daemon.told()
     spark.run(1, max_tries=5)  # as after a clear
     told = daemon.told()
     assert told["airflow.reliability.replays"] == ["1|c"]
     assert "airflow.reliability.commits" not in told
 
 
-def test_an_attempt_that_ends_without_a_commit_is_counted(daemon, spark, connection):
+def test_an_attempt_that_ends_without_a_commit_is_counted_and_none_is_not(
+    daemon, spark, connection, monkeypatch
+):
     spark.fails = True
     with pytest.raises(Exception, match="the driver ended"):
         spark.run(1)
@@ -112,13 +109,6 @@ def test_an_attempt_that_ends_without_a_commit_is_counted(daemon, spark, connect
     ended = rows(connection, "SELECT lower(status) FROM reliability.attempt")
     assert told[f"airflow.reliability.{ended[0][0]}"] == ["1|c"]
     assert told["airflow.reliability.attempts.shop"] == ["1|c"]
-
-
-def test_a_task_that_fails_without_an_attempt_counts_none(daemon, spark, connection, monkeypatch):
-    spark.fails = True
-    with pytest.raises(Exception, match="the driver ended"):
-        spark.run(1)
-    daemon.told()
     monkeypatch.setattr(
         "reliability.transaction.run.decide", lambda *_: raise_(AttemptIncomplete("no attempt"))
     )
@@ -153,8 +143,10 @@ def sweep_task(airflow_home, monkeypatch):
     return housekeeping.housekeeping_dag().task_dict["sweep"]
 
 
-def test_housekeeping_tells_where_each_topology_stands(daemon, sweep_task, shop, connection):
-    """E2: a wait that nobody sees lasts for days."""
+def test_housekeeping_tells_where_each_topology_stands(
+    configured, daemon, sweep_task, shop, connection
+):
+    """E2: a wait that nobody sees lasts for days. Tags need no name of their own."""
     sweep_task.execute({})
     told = daemon.told()
     assert told["airflow.reliability.lag_txids"] == told["airflow.reliability.lag_txids.shop"]
@@ -167,9 +159,6 @@ def test_housekeeping_tells_where_each_topology_stands(daemon, sweep_task, shop,
     told = daemon.told()
     assert told["airflow.reliability.blocked_txids.shop"] == ["2|g"]
     assert told["airflow.reliability.blocked"] == ["1|g"]
-
-
-def test_tags_need_no_name_of_their_own(configured, daemon, sweep_task, shop):
     configured(statsd_influxdb_enabled=True, legacy_names_on=False)
     sweep_task.execute({})
     told = daemon.told()
@@ -177,19 +166,19 @@ def test_tags_need_no_name_of_their_own(configured, daemon, sweep_task, shop):
     assert not any(name.endswith(".shop") for name in told)
 
 
-def test_stats_that_fail_fail_no_task(daemon, spark, sweep_task, monkeypatch, caplog):
+def test_stats_that_fail_and_figures_that_cannot_be_read_fail_no_task(
+    daemon, spark, sweep_task, connection, monkeypatch, caplog
+):
     def fail(*_, **__):
         raise RuntimeError("no daemon")
 
-    for name in ("gauge", "incr", "timing"):
-        monkeypatch.setattr(f"airflow.sdk.observability.stats.{name}", fail)
-    spark.run(1)
-    sweep_task.execute({})
+    with monkeypatch.context() as patch:
+        for name in ("gauge", "incr", "timing"):
+            patch.setattr(f"airflow.sdk.observability.stats.{name}", fail)
+        spark.run(1)
+        sweep_task.execute({})
     assert "a metric was not told: RuntimeError('no daemon')" in caplog.text
     assert spark.shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
-
-
-def test_figures_that_cannot_be_read_fail_no_task(daemon, spark, sweep_task, connection):
     execute(connection, "DROP VIEW reliability.metrics")
     sweep_task.execute({})
     assert daemon.told() == {}
