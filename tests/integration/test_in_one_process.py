@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from reliability.core.errors import AttemptIncomplete, LedgerUnavailable
 from reliability.transaction.topology.lifecycle import pause
 from tests.support.commit_task import CommitTask, shop_with_two_txids
 from tests.support.fix_postgres import execute
@@ -34,47 +35,24 @@ def statuses(shop):
 
 
 def test_a_task_whose_turn_comes_later_commits_what_is_before_it(shop, task):
-    """It waited for tasks that Airflow starts after it."""
+    """It waited for tasks that Airflow starts after it; a failure of these is its own."""
+    task.fails = True
+    with pytest.raises(AttemptIncomplete, match="txid 1"):
+        task.run(2)
+    task.fails = False
     task.run(2)
-    assert statuses(shop) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+    committed = {"1:0": "FENCED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
+    assert statuses(shop) == committed
     task.run(1)
-    assert statuses(shop) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+    assert statuses(shop) == committed
     # replays, which have a limit of their own
     task.run(1, max_tries=5)
     task.run(2, max_tries=5)
     assert statuses(shop)["2:1"] == "COMMITTED"
 
 
-def test_a_task_says_that_it_would_wait_for_what_nobody_does(shop, task):
-    from airflow.sdk.exceptions import AirflowFailException
-
-    for table in ("transaction", "request"):
-        another = f"UPDATE reliability.{table} SET run_id = 'another' WHERE txid = 1"
-        execute(shop.connection, another)
-    with pytest.raises(AirflowFailException, match=r"\[NOT_IN_A_TEST_RUN\] txid 2: it would wait"):
-        task.run(2)
-    pause(shop.connection, "shop", "a move")
-    with pytest.raises(AirflowFailException, match="it would wait"):
-        task.run(2)
-
-
-def test_a_failure_of_what_is_before_it_is_the_tasks(shop, task):
-    from reliability.core.errors import AttemptIncomplete
-
-    task.fails = True
-    with pytest.raises(AttemptIncomplete, match="txid 1"):
-        task.run(2)
-
-
-def test_a_ledger_that_is_away_is_not_waited_for(task, monkeypatch):
-    from reliability.core.errors import LedgerUnavailable
-
-    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1 user=nobody dbname=nothing")
-    with pytest.raises(LedgerUnavailable):
-        task.run(1)
-
-
-def test_an_emission_of_a_run_that_is_deleted_is_refused(shop, task):
+def test_a_task_fails_where_it_would_wait_for_what_nobody_does(shop, task, monkeypatch):
+    """Another run's txid, a pause, and a ledger that is away; and a run that is deleted at once."""
     from airflow.sdk.exceptions import AirflowFailException
 
     from reliability_airflow.tasks import EmitOperator
@@ -83,3 +61,14 @@ def test_an_emission_of_a_run_that_is_deleted_is_refused(shop, task):
     run = SimpleNamespace(run_id="__airflow_temporary_run_2026-01-01__", conf=None)
     with pytest.raises(AirflowFailException, match="NOT_IN_A_TEST_RUN"):
         emit.execute({"dag_run": run})
+    for table in ("transaction", "request"):
+        another = f"UPDATE reliability.{table} SET run_id = 'another' WHERE txid = 1"
+        execute(shop.connection, another)
+    with pytest.raises(AirflowFailException, match=r"\[NOT_IN_A_TEST_RUN\] txid 2: it would wait"):
+        task.run(2)
+    pause(shop.connection, "shop", "a move")
+    with pytest.raises(AirflowFailException, match="it would wait"):
+        task.run(2)
+    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1 user=nobody dbname=nothing")
+    with pytest.raises(LedgerUnavailable):
+        task.run(1)

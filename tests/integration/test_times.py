@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 
-import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, State
@@ -23,40 +23,32 @@ def states(_):
     ]
 
 
-@pytest.fixture
-def shop(connection):
-    """A txid has committed."""
+def test_a_row_with_such_a_time_is_explained_and_verified(connection):
     shop = Shop(connection, kinds=states)
     shop.commit(made(1))
-    return shop
-
-
-@pytest.mark.parametrize("time", TIMES)
-def test_a_row_with_such_a_time_is_explained_and_verified(shop, connection, time):
     day, last = date(2026, 1, 2), "reliability_contribution.shop__days"
-    execute(connection, f"UPDATE {last} SET day = %(to)s WHERE day = %(day)s", to=time, day=day)
-    [days, _] = verify(connection, "shop")
-    assert {str(one.key["day"]) for one in days.examples} == {str(day), time}
-    found = explain(connection, "shop", "days", {"day": time})
-    assert found.row is None
-    assert len(found.contributions) == 1
+    for before, time in pairwise([str(day), *TIMES]):
+        moved = f"UPDATE {last} SET day = %(to)s WHERE day = %(day)s"
+        execute(connection, moved, to=time, day=before)
+        [days, _] = verify(connection, "shop")
+        assert {str(one.key["day"]) for one in days.examples} == {str(day), time}
+        found = explain(connection, "shop", "days", {"day": time})
+        assert found.row is None
+        assert len(found.contributions) == 1
 
 
-@pytest.mark.parametrize("time", TIMES)
-def test_every_type_of_time_is_read(connection, time):
+def test_every_type_of_time_is_read_and_those_of_both_are_pythons(shared_connection):
     asked = SQL(
         "SELECT CAST(%(time)s AS date) AS day, CAST(%(time)s AS timestamp) AS moment,"
         " CAST(%(time)s AS timestamptz) AS instant, ARRAY[CAST(%(time)s AS date)] AS days"
     )
-    found = connection.one(asked, time=time)
-    assert found["day"] == time
-    assert found["days"] == [time]
-    for name in ("moment", "instant"):
-        assert str(found[name]).startswith(time.removesuffix(" BC"))
-
-
-def test_times_of_both_are_pythons(connection):
-    found = connection.one(
+    for time in TIMES:
+        found = shared_connection.one(asked, time=time)
+        assert found["day"] == time
+        assert found["days"] == [time]
+        for name in ("moment", "instant"):
+            assert str(found[name]).startswith(time.removesuffix(" BC"))
+    found = shared_connection.one(
         SQL(
             "SELECT date '2026-01-02' AS day, timestamp '2026-01-02 03:04' AS moment,"
             " timestamptz '2026-01-02 03:04+00' AS instant, interval '90 minutes' AS length,"
