@@ -67,7 +67,7 @@ def test_the_binary_way_and_texts_write_the_same(shared_connection, shapes):
         for table in ("one", "other"):
             tx.run(SQL(f"CREATE TEMPORARY TABLE {table} (n integer, {listed}) ON COMMIT DROP"))
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
         @given(st.lists(st.fixed_dictionaries(values), max_size=5), st.integers(0, 3))
         def compare(rows, skipped):
             of_columns = {name: [row[type_] for row in rows] for name, type_ in columns.items()}
