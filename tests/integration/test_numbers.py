@@ -202,8 +202,19 @@ def numbers_topology(types, read):
 def test_every_number_of_postgres_goes_through_spark_as_a_text(source, connection, pipeline):
     """From a table into a state, through a step that reads it; by a replay; and out again.
 
-    Of a number that fits no decimal is told what to write.
+    What cannot be read so is refused when it is declared, and of a number that fits no decimal is
+    told what to write.
     """
+    for types, told in (
+        ({"x": "string"}, "names x, which is no column"),
+        ({"v": "double"}, "column v is numeric, which cannot be read as double"),
+        ({"v": "decimal(39,0)"}, "cannot be read as"),
+        ({"k": "decimal(38,0)"}, "column k is bigint"),
+    ):
+        with pytest.raises(InvalidDefinition, match=told):
+            TableSpout("numbers", key="k", types=types).plan(None, NoItems())
+    with pytest.raises(InvalidDefinition, match=r"step second: types= names again\.v"):
+        numbers_topology({}, {"again.v": "string"})
     undeclared = pipeline(numbers_topology({}, {}))
     assert undeclared.emit(None) == [1]
     said = (
@@ -270,19 +281,6 @@ def test_a_step_reads_a_sum_with_the_digits_that_it_declares(tmp_path, connectio
         "texts": [(sum(part),)],
         "undeclared": [],
     }
-
-
-def test_what_cannot_be_read_so_is_refused_when_it_is_declared(source):
-    for types, said in (
-        ({"x": "string"}, "names x, which is no column"),
-        ({"v": "double"}, "column v is numeric, which cannot be read as double"),
-        ({"v": "decimal(39,0)"}, "cannot be read as"),
-        ({"k": "decimal(38,0)"}, "column k is bigint"),
-    ):
-        with pytest.raises(InvalidDefinition, match=said):
-            TableSpout("numbers", key="k", types=types).plan(None, NoItems())
-    with pytest.raises(InvalidDefinition, match=r"step second: types= names again\.v"):
-        numbers_topology({}, {"again.v": "string"})
 
 
 def test_texts_are_no_numbers_where_spark_compares_them(spark):

@@ -155,20 +155,19 @@ def test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for(
         assert values == {k: expected[k] for k in values}, name
 
 
-@pytest.mark.parametrize("where", ["below", "inside"])
-def test_a_hint_of_how_to_join_hides_no_evaluation(processed, where):
+def test_a_hint_of_how_to_join_hides_no_evaluation(processed):
     """Spark keeps it above what was evaluated: each attempt failed with an error of py4j."""
 
     def process(batch):
-        drawn = batch.select("g").distinct().hint("broadcast").withColumn("r", F.rand())
-        if where == "inside":
-            drawn = batch.hint("shuffle_hash").groupBy("g").agg(F.expr("rand()").alias("r"))
-        joined = batch.join(drawn, "g", "left")
-        return {"one": joined, "other": joined}
+        below = batch.select("g").distinct().hint("broadcast").withColumn("r", F.rand())
+        inside = batch.hint("shuffle_hash").groupBy("g").agg(F.expr("rand()").alias("r"))
+        frames = [batch.join(drawn, "g", "left") for drawn in (below, inside)]
+        return dict(zip(names, [*frames, *frames], strict=True))
 
-    found = processed(process, ["one", "other"], ["r"])
-    assert len(found["one"]) == ROWS
-    assert found["one"] == found["other"]
+    names = ["below", "inside", "also_below", "also_inside"]
+    found = processed(process, names, ["r"])
+    assert len(found["below"]) == len(found["inside"]) == ROWS
+    assert (found["below"], found["inside"]) == (found["also_below"], found["also_inside"])
 
 
 def functions_of_partitions(batch):

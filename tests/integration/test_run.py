@@ -192,15 +192,6 @@ def test_a_notebook_runs_a_topology_in_its_own_session(spark, connection, capsys
     assert rows(connection, ATTEMPTS) == [(f"{txid}:0", "COMMITTED") for txid in (1, 2, 3)]
 
 
-def test_an_error_of_a_process_function_reaches_the_notebook(spark, connection):
-    def broken(batch):
-        raise ValueError("no such column")
-
-    topology = replace(global_count.topology, process=broken, steps=(), module="__main__")
-    with pytest.raises(ProcessFunctionFailed, match="no such column"):
-        reliability.run(topology, spark=spark)
-
-
 def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
     spark, connection, tmp_path
 ):
@@ -258,6 +249,7 @@ def test_threads_of_a_notebook_take_turns(monkeypatch):
 def test_what_cannot_work_is_refused_before_anything_is_emitted(
     spark, connection, topology, monkeypatch
 ):
+    """And an error of a process function reaches the notebook."""
     counted = replace(global_count.topology, module="__main__")
     refused: list[Any] = [
         ((counted, {}), "in no module that spark-submit could import"),
@@ -267,10 +259,17 @@ def test_what_cannot_work_is_refused_before_anything_is_emitted(
     for given, match in refused:
         with pytest.raises(InvalidDefinition, match=match):
             reliability.run(given[0], **given[1])
-    monkeypatch.setattr("time.timezone", -3600)
-    with pytest.raises(InvalidDefinition, match="TZ=UTC"):
-        reliability.run(counted, spark=spark)
+    with monkeypatch.context() as patch:
+        patch.setattr("time.timezone", -3600)
+        with pytest.raises(InvalidDefinition, match="TZ=UTC"):
+            reliability.run(counted, spark=spark)
     assert rows(connection, "SELECT * FROM reliability.topology") == []
+
+    def broken(batch):
+        raise ValueError("no such column")
+
+    with pytest.raises(ProcessFunctionFailed, match="no such column"):
+        reliability.run(replace(counted, process=broken, steps=()), spark=spark)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from tests.support.fix_pipeline import TWENTY, in_both_engines, month, write_par
 from tests.support.fix_postgres import rows
 
 ATTEMPTS = "SELECT attempt_id, status FROM reliability.attempt ORDER BY attempt_id"
+FAR_LEASE = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
 MONTHS = [(1997, 20, Decimal("190.00"))]
 
 
@@ -96,7 +97,10 @@ def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection, spark
 
 
 def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
-    """R2 fences what one's own task left behind, never what another task of the run works on."""
+    """A7: acks and the driver of a running step say nothing about the cluster's queue.
+
+    R2 fences what one's own task left behind, never what another task of the run works on.
+    """
     daily = emitted.begin(1, "daily")
     customers = emitted.begin(1, "customers")
     assert daily == customers
@@ -104,8 +108,10 @@ def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
     action = emitted.runner.next_action(1, emitted.request(1, "yearly"), yearly)
     assert isinstance(action, Wait)  # for `daily`, which another task runs
     emitted.run_step(customers, "customers")
+    assert rows(connection, FAR_LEASE) == [(True,)]
     emitted.runner.end_step(customers, "customers")
-    emitted.run_step(daily, "daily")
+    emitted.run_step(daily, "daily")  # it has started: from here on the lease is that of progress
+    assert rows(connection, FAR_LEASE) == [(False,)]
     emitted.runner.end_step(daily, "daily")
     assert emitted.runner.next_action(1, emitted.request(1, "yearly"), yearly) == Submit("yearly")
     assert emitted.try_begin(1, "daily") is None  # its step is done: nothing to take up
@@ -128,16 +134,4 @@ def test_a_lease_covers_the_queue_of_every_step(emitted, connection):
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() + interval '1 min'"))
     emitted.begin(1, "daily")
-    left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
-    assert rows(connection, left) == [(True,)]
-
-
-def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, connection):
-    """A7: acks and the driver of a running step say nothing about the cluster's queue."""
-    customers, daily = emitted.begin(1, "customers"), emitted.begin(1, "daily")
-    assert customers == daily
-    left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
-    emitted.run_step(customers, "customers")
-    assert rows(connection, left) == [(True,)]
-    emitted.run_step(daily, "daily")  # it has started: from here on the lease is that of progress
-    assert rows(connection, left) == [(False,)]
+    assert rows(connection, FAR_LEASE) == [(True,)]
