@@ -163,22 +163,25 @@ def test_a_file_of_any_name_is_emitted_once(connection, tmp_path):
         for each in names:
             with suppress(OSError, ValueError):  # no file can have this name
                 Path(folder, f"{each}.csv").write_text("1\n")
-        own = FileSpout(f"{folder}/*.csv", format=Csv(), schema="n int", allow_empty=True)
+        own = FileSpout(f"{folder}/*.csv", 1000, format=Csv(), schema="n int", allow_empty=True)
         states = [State(name, values={"n": Count()})]
         topology = Topology(name, spout=own, process=lambda batch: {name: batch}, states=states)
         pipeline = pipeline_of(topology, connection)
         shown = sorted(each for each in os.listdir(folder) if not is_hidden(each))
-        stored = "SELECT batch_meta->0->>'path' FROM reliability.transaction WHERE topology = %(t)s"
+        stored = (
+            "SELECT item->>'path' FROM reliability.transaction,"
+            " jsonb_array_elements(batch_meta) AS item WHERE topology = %(t)s"
+        )
         try:
             txids = pipeline.emit(None)
         except SourceUnreadable:  # Spark takes a colon for the end of a scheme
             assert any(":" in each for each in shown)
             assert rows(connection, stored, t=name) == []
             return
-        assert [path for (path,) in rows(connection, f"{stored} ORDER BY txid", t=name)] == [
+        assert sorted(path for (path,) in rows(connection, stored, t=name)) == [
             f"{folder}/{each}" for each in shown
         ]
-        assert txids == list(range(1, len(shown) + 1))
+        assert txids == ([1] if shown else [])
         assert pipeline.again("another").emit(None) == []
 
     emit()
