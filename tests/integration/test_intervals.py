@@ -76,16 +76,18 @@ def states(connection):
     return [(str(r.interval), r.state.value, r.count) for r in lacking(connection).reports]
 
 
-def test_a_file_that_comes_after_an_empty_emission_is_told(connection, tmp_path, monkeypatch):
+def test_an_interval_without_files_is_not_missing_if_that_is_normal_and_a_late_file_is_told(
+    emitter, connection, tmp_path
+):
     """`lag` and `completeness` looked only at intervals that have a txid: it was lost."""
-    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
-    spout = FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet", allow_empty=True)
-    topology = replace(shop(tmp_path), spout=spout)
-    emitter = pipeline_of(topology, connection)
-    assert emit(emitter, 2) == []
-    assert look_at(connection, topology).late == []
+    spout = replace(emitter.runner.topology.spout, allow_empty=True)
+    emitter.runner.topology = replace(emitter.runner.topology, spout=spout)
+    february = replace(MONTHLY, last_start=month(1997, 2).start, catchup=False)
+    assert emit(emitter, 2, february) == []
+    assert states(connection) == []
+    assert look_at(connection, emitter.runner.topology).late == []
     deliver(tmp_path, "1997-02/late")
-    [late] = look_at(connection, topology).late
+    [late] = look_at(connection, emitter.runner.topology).late
     assert str(late.interval) == "1997-02"
 
 
@@ -155,16 +157,6 @@ def test_where_dates_are_local_a_day_of_23_hours_reads_its_files_and_every_name_
     assert [one["state"] for one in complete["intervals"]] == ["missing", "open"]
     execute(connection, "DELETE FROM reliability.schedule")  # nothing but `reliability run` runs it
     assert [row["txid"] for row in read("txids", "shop", "--interval", days[1])["txids"]] == [2]
-
-
-def test_where_runs_name_their_intervals_nothing_is_guessed_to_be_missing(emitter, connection):
-    """Also if the DAG does not catch up, as one without a schedule."""
-    named = Schedule(not_evaluated="its schedule, a NullTimetable, has no ticks", catchup=False)
-    for number in (1, 4):
-        emit(emitter, number, named)
-    assert states(connection) == [("1997-01", "open", 1), ("1997-04", "open", 1)]
-    assert lacking(connection).unknown == named.not_evaluated
-    assert named.not_evaluated in say("completeness", "shop").stdout
 
 
 def test_what_is_read_of_all_topologies_at_once_is_what_is_read_of_each(
@@ -299,24 +291,6 @@ def test_what_never_came_is_seen(emitter, connection, tmp_path):
     assert "failed" not in read("status")[0]["without_commit"]
 
 
-def test_completeness_names_each_interval(emitter, connection):
-    emit(emitter, 1)
-    emit(emitter, 4)
-    found = read("completeness", "shop")
-    assert [(row["interval"], row["state"]) for row in found["intervals"]] == [
-        ("1997-01", "open"),
-        ("1997-02-01/1997-04-01", "missing"),
-        ("1997-04", "open"),
-        ("1997-05-01/1997-07-01", "missing"),
-    ]
-    january = found["intervals"][0]
-    assert (january["txids"], january["committed"], january["emitted"]) == (2, 0, 2)
-    assert "0 of 6 intervals are complete" in say("completeness", "shop").stdout
-    say("completeness", "shop", "--check", code=3)
-    chosen = read("completeness", "shop", "--interval", "1997-04")["intervals"]
-    assert [row["interval"] for row in chosen] == ["1997-04"]
-
-
 def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, connection, tmp_path):
     def lag_fails(is_so):
         say("lag", "--fail-after", "3600", code=3 if is_so else 0)
@@ -339,11 +313,6 @@ def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, conne
     lag_fails(True)
 
 
-def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, connection):
-    emit(emitter, 4, replace(MONTHLY, catchup=False))
-    assert states(connection) == [("1997-04", "open", 1), ("1997-05-01/1997-07-01", "missing", 2)]
-
-
 def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(emitter, connection):
     """By the clock of the database; the last hour has ended when its end is 10 minutes ago."""
     ((now,),) = rows(connection, "SELECT clock_timestamp()")
@@ -356,18 +325,19 @@ def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(e
         assert (state, count) == ("missing", ended)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "why"),
-    [
+def test_a_schedule_that_cannot_be_evaluated_is_said_in_words(emitter, connection):
+    """Nothing is guessed to be missing; also if the DAG does not catch up, as one without ticks."""
+    emit(emitter, 4, None)
+    for schedule, why in (
         (None, "no run of a DAG has recorded its schedule; a `reliability run` has none"),
-        (Schedule(not_evaluated="its schedule is an AssetTriggeredTimetable"), "AssetTriggered"),
+        (Schedule(not_evaluated="it has no ticks", catchup=False), "it has no ticks"),
         (Schedule(cron="0 0 32 * *", time_zone="UTC"), "0 0 32"),
         (Schedule(cron="@daily", time_zone="Mars/North"), "Mars/North"),
-    ],
-)
-def test_a_schedule_that_cannot_be_evaluated_is_said_in_words(emitter, connection, schedule, why):
-    emit(emitter, 1, schedule)
-    assert why in read("lag")[0]["expected_unknown"]
+    ):
+        emit(emitter, 1, schedule)
+        assert why in read("lag")[0]["expected_unknown"]
+        assert states(connection) == [("1997-01", "open", 1), ("1997-04", "open", 1)]
+    assert "Mars/North" in say("completeness", "shop").stdout
     for verb in ("lag", "status", "doctor"):
         assert "expected intervals unknown: " in say(verb, code=None).stdout
 
@@ -405,39 +375,32 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
 
 
-def test_a_backfill_of_one_day_makes_no_other_missing_without_catchup(emitter, connection):
-    """E7: the first backfill by hand made every month since then missing, for ever."""
+def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, connection):
+    """E7: nor behind a backfill: the first by hand made every month since then missing for ever."""
     own = emitter.again("backfill__1997-02-01T00:00:00+00:00")
     schedule = replace(MONTHLY, catchup=False)
     own.runner.emit(month(1997, 1), own.who("emit"), max_batches=9, schedule=schedule)
     assert {state for _, state, _ in states(connection)} == {"open"}
     emit(emitter, 4, schedule)
-    assert "missing" in {state for _, state, _ in states(connection)}
+    assert states(connection)[-2:] == [
+        ("1997-04", "open", 1),
+        ("1997-05-01/1997-07-01", "missing", 2),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("error", "advice"),
-    [
-        (SourceUnreadable("a.parquet is cut off"), "deliver the complete file again"),
-        (TableUnreadable("table orders"), "check the table and its database"),
-    ],
-)
-def test_the_advice_is_about_what_could_not_be_read(emitter, connection, error, advice):
+def test_the_advice_is_about_what_could_not_be_read(emitter, connection):
     """That of a truncated file was to check a table's database."""
     emit(emitter, 1)
-    recorded = recorded_emission(connection, "shop", EMIT, month(1997, 2), None)
-    with pytest.raises(type(error)), recorded:
-        raise error
-    [failed] = [one for one in read("lag")[0]["intervals"] if one["state"] == "failed"]
-    assert failed["next_step"].startswith(advice)
-    assert ("database" in failed["next_step"]) is isinstance(error, TableUnreadable)
-
-
-def test_an_interval_without_files_is_not_missing_if_that_is_normal(emitter, connection):
-    spout = replace(emitter.runner.topology.spout, allow_empty=True)
-    emitter.runner.topology = replace(emitter.runner.topology, spout=spout)
-    emit(emitter, 2, replace(MONTHLY, last_start=month(1997, 2).start, catchup=False))
-    assert states(connection) == []
+    for error, advice in (
+        (SourceUnreadable("a.parquet is cut off"), "deliver the complete file again"),
+        (TableUnreadable("table orders"), "check the table and its database"),
+    ):
+        recorded = recorded_emission(connection, "shop", EMIT, month(1997, 2), None)
+        with pytest.raises(type(error)), recorded:
+            raise error
+        [failed] = [one for one in read("lag")[0]["intervals"] if one["state"] == "failed"]
+        assert failed["next_step"].startswith(advice)
+        assert ("database" in failed["next_step"]) is isinstance(error, TableUnreadable)
 
 
 def test_each_open_txid_says_why(emitter, connection):
@@ -471,7 +434,10 @@ def test_each_open_txid_says_why(emitter, connection):
 
 
 def test_txids_are_listed_and_found_by_interval_and_by_file(emitter, connection, tmp_path):
+    """And what is not there is told with what is nearest."""
     emit(emitter, 1)
+    with pytest.raises(NothingToEmit):
+        emit(emitter, 2)
     emit(emitter, 4)
 
     def of(*options):
@@ -493,12 +459,6 @@ def test_txids_are_listed_and_found_by_interval_and_by_file(emitter, connection,
     assert "1 earlier txids are not shown" in said
     assert "scheduled__1997-05-01" in said
 
-
-def test_what_is_not_there_is_told_with_what_is_nearest(emitter, connection):
-    emit(emitter, 1)
-    with pytest.raises(NothingToEmit):
-        emit(emitter, 2)
-    emit(emitter, 4)
     said = say("show", "shop", "--interval", "1997-02", code=1).stderr
     assert "[NOTHING_SELECTED] no txid of shop lies in 1997-02; run scheduled__1997-03-01" in said
     assert "did not emit it: [NOTHING_TO_EMIT]" in said
@@ -507,16 +467,39 @@ def test_what_is_not_there_is_told_with_what_is_nearest(emitter, connection):
     said = say("release", "shop", "--file", "c.parquet", code=1).stderr
     assert "no txid of shop reads c.parquet; it has read, for example, 1997-04/a.parquet" in said
 
+    complete = read("completeness", "shop")["intervals"]
+    assert [(row["interval"], row["state"]) for row in complete] == [
+        ("1997-01", "open"),
+        ("1997-02", "failed"),
+        ("1997-03", "missing"),
+        ("1997-04", "open"),
+        ("1997-05-01/1997-07-01", "missing"),
+    ]
+    january = complete[0]
+    assert (january["txids"], january["committed"], january["emitted"]) == (2, 0, 2)
+    assert "0 of 6 intervals are complete" in say("completeness", "shop").stdout
+    say("completeness", "shop", "--check", code=3)
+    chosen = read("completeness", "shop", "--interval", "1997-04")["intervals"]
+    assert [row["interval"] for row in chosen] == ["1997-04"]
+
 
 def test_every_verb_names_the_interval(emitter, connection):
     emit(emitter, 1)
     emit(emitter, 4)
+    asked = say("park", "shop", "--interval", "1997-01", "--reason", "x", code=1).stderr
+    assert "txids 1..2 (1997-01) of shop will commit as empty" in asked
     for txid in ("1", "2", "3"):
         say("park", "shop", txid, "--reason", "a broken file", "--yes")
+    assert roll_back(connection, "shop", 2, "x", dry_run=True).held == range(3, 4)
+    asked = say("rollback", "shop", "2", "--reason", "x", code=1).stderr
+    question = "shop will be rolled back to txid 2 (1997-01). The txid after it, txid 3 (1997-04)"
+    assert question in asked
     said = say("rollback", "shop", "--interval", "1997-01", "--reason", "x", "--yes").stdout
     assert "was rolled back to txid 2 (1997-01)" in said
     assert "txid 3 (1997-04) is held" in said
     assert read("lag")[0]["intervals"][-2]["state"] == "held"
+    with pytest.raises(TxidHeld, match=r"txid 3 \(1997-04\): it is held"):
+        emitter.again("scheduled__1997-05-01T00:00:00+00:00").transact(3)  # the run of April
     result = say("release", "shop", "--interval", "1997-04")
     assert result.stderr == "shop: txid 3 (1997-04)\n"
     assert "txid 3 (1997-04) released" in result.stdout
@@ -530,17 +513,6 @@ def test_every_verb_names_the_interval(emitter, connection):
     assert read("show", "shop", "3:1")["interval"] == "1997-04"
 
 
-def test_a_question_names_the_interval(emitter, connection):
-    emit(emitter, 1)
-    asked = say("park", "shop", "--interval", "1997-01", "--reason", "x", code=1).stderr
-    assert "txids 1..2 (1997-01) of shop will commit as empty" in asked
-    say("park", "shop", "1..2", "--reason", "x", "--yes")
-    assert roll_back(connection, "shop", 1, "x", dry_run=True).held == range(2, 3)
-    asked = say("rollback", "shop", "1", "--reason", "x", code=1).stderr
-    question = "shop will be rolled back to txid 1 (1997-01). The txid after it, txid 2 (1997-01)"
-    assert question in asked
-
-
 def test_an_interval_that_was_emitted_by_another_schedule_is_not_missing(emitter, connection):
     """It could not be emitted: it would overlap."""
     emit(emitter, 1, replace(MONTHLY, last_start=month(1997, 1).start))
@@ -549,25 +521,18 @@ def test_an_interval_that_was_emitted_by_another_schedule_is_not_missing(emitter
     assert Interval.parse("1997").contains(month(1997, 1))
 
 
-def test_an_error_names_the_interval_of_its_txid(emitter, connection):
-    """The run of April is scheduled__1997-05-01."""
-    emit(emitter, 4)
-    say("park", "shop", "1", "--reason", "x", "--yes")
-    roll_back(connection, "shop", 0, "x")
-    with pytest.raises(TxidHeld, match=r"txid 1 \(1997-04\): it is held"):
-        emitter.again("scheduled__1997-05-01T00:00:00+00:00").transact(1)
-    with pytest.raises(TooManyBatches, match="interval 1997-01: shop: 2 batches"):
-        emitter.again("manual__1").emit(month(1997, 1), max_batches=1)
-
-
 def test_an_interval_that_overlapped_others_is_done_when_they_cover_it(
     emitter, connection, tmp_path
 ):
     emit(emitter, 1, replace(MONTHLY, last_start=month(1997, 1).start))
+    with pytest.raises(TooManyBatches, match="interval 1997-04: shop: 1 batches"):
+        emitter.again("manual__2").emit(month(1997, 4), max_batches=0)
     both = Interval(month(1997, 1).start, month(1997, 2).end)
-    with pytest.raises(IntervalOverlap):
+    named = "1997-01-01/1997-03-01 overlaps 1997-01 of run scheduled__1997-02-01"
+    with pytest.raises(IntervalOverlap, match=named):
         emitter.again("manual__1").emit(both)
     assert ("1997-01-01/1997-03-01", "failed", 1) in states(connection)
     deliver(tmp_path, "1997-02/a")
     emit(emitter, 2, replace(MONTHLY, last_start=month(1997, 1).start))
+    emitter.again("manual__2").emit(month(1997, 4))
     assert {state for _, state, _ in states(connection)} == {"open"}
