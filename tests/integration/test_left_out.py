@@ -102,7 +102,10 @@ class Listening:
 
 
 def test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing(connection, monkeypatch):
-    """C8: it brought the txid back, without a word."""
+    """C8: it brought the txid back, without a word; nor does a backfill or a dry run take it in.
+
+    Once it is unskipped, it is processed when it is asked for, and only then.
+    """
     shop = three(connection)
     before, attempts = shop.tables(), shop.ask(ATTEMPTS, txid=2)
     listening = Listening(shop, monkeypatch)
@@ -110,23 +113,27 @@ def test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing(connection, monk
     assert shop.replay(2) == []
     assert latest(shop, 2) == [("REPLAY", "SATISFIED")]
     assert shop.runner.settle(shop.run_of(2), [2]) == [1, 2, 3]
-    assert (shop.tables(), shop.ask(ATTEMPTS, txid=2)) == (before, attempts)
     [said] = listening.said
     assert said.startswith("txid 2 was skipped on 2")
     assert said.endswith(
         "by ann@etl, because: a test file. `reliability unskip shop 2 --reason '…'` takes it back"
     )
-
-
-def test_a_backfill_and_a_dry_run_leave_a_skipped_txid_out(connection):
-    """C8: another run asks for it, too."""
-    shop = three(connection)
-    before, attempts = shop.tables(), shop.ask(ATTEMPTS, txid=2)
+    shop.source.gone.clear()
     assert shop.dry_run(2) == []
     shop.runner.emit(None, shop.who(2), max_batches=9, refreeze=True)
     assert (shop.tables(), shop.ask(ATTEMPTS, txid=2)) == (before, attempts)
     with pytest.raises(TxidSkipped, match="unskip shop 2"):
         shop.runner.refreeze(2, "why not")
+
+    done = unskip(connection, "shop", 2, "it was no test file", "bob@etl")
+    assert (done.has_committed, done.run.run_id, done.run.txids) == (True, "run 1", (2,))
+    assert shop.tables() == before
+    shop.replay(2)
+    assert list(shop.tables().values()) == without(connection)
+    asked = "SELECT skipped_by, reason, ended_by, ended_reason FROM reliability.skip"
+    assert shop.ask(asked) == [("ann@etl", WHY, "bob@etl", "it was no test file")]
+    with pytest.raises(TxidNotSkipped):
+        unskip(connection, "shop", 2, "again")
 
 
 def test_an_interval_whose_txids_are_skipped_needs_no_source(connection):
@@ -158,21 +165,6 @@ def test_a_skipped_txid_commits_as_empty_again_after_a_rollback(connection, kind
     assert shop.ask(verdicts) == [("ROLLED_BACK", "SKIPPED"), ("COMMITTED", "SKIPPED")]
 
 
-def test_an_unskipped_txid_is_processed_when_it_is_asked_for(connection):
-    """C8: and only then."""
-    shop = three(connection)
-    before = shop.tables()
-    done = unskip(connection, "shop", 2, "it was no test file", "bob@etl")
-    assert (done.has_committed, done.run.run_id, done.run.txids) == (True, "run 1", (2,))
-    assert shop.tables() == before
-    shop.replay(2)
-    assert list(shop.tables().values()) == without(connection)
-    asked = "SELECT skipped_by, reason, ended_by, ended_reason FROM reliability.skip"
-    assert shop.ask(asked) == [("ann@etl", WHY, "bob@etl", "it was no test file")]
-    with pytest.raises(TxidNotSkipped):
-        unskip(connection, "shop", 2, "again")
-
-
 def test_an_unskip_before_its_turn_ends_the_empty_attempt(connection):
     """C8: else it would commit as empty after all."""
     shop = Shop(connection)
@@ -184,25 +176,18 @@ def test_an_unskip_before_its_turn_ends_the_empty_attempt(connection):
     assert list(shop.tables().values()) == without(connection)
 
 
-def test_a_parked_txid_can_be_skipped_for_good_afterwards(connection):
-    """C8: park is for now, skip is for good."""
-    shop = Shop(connection)
-    shop.deliver(made(1), made(2))
-    shop.runner.contact(1, shop.who(1))
-    park(connection, "shop", 1, "broken")
-    assert skip(connection, "shop", 1, "it never comes") == []
-    shop.replay(1)
-    assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
-    assert latest(shop, 1)[0][1] == "SATISFIED"
-
-
-def test_a_txid_that_has_committed_as_empty_is_parked_again(connection):
-    """C7, C8: after an interruption, park was refused; and of what was skipped, too."""
+def test_a_parked_txid_can_be_skipped_for_good_and_a_skipped_one_parked(connection):
+    """C7, C8: park is for now, skip is for good; after an interruption, park was refused."""
     shop = Shop(connection)
     shop.deliver(made(1), made(2))
     for txid in (1, 2):
         shop.runner.contact(txid, shop.who(txid))
-        (park if txid == 1 else skip)(connection, "shop", txid, "broken")
+        park(connection, "shop", txid, "broken")
+    assert skip(connection, "shop", 1, "it never comes") == []
+    shop.replay(1)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
+    assert latest(shop, 1)[0][1] == "SATISFIED"
+    for txid in (1, 2):
         assert park(connection, "shop", txid, "it comes on Monday") == []
     shop.clear(1, 2)
     for txid in (1, 2):
@@ -326,9 +311,13 @@ def test_in_two_databases_an_excluded_item_is_out_of_both(connection, add_databa
 
 
 def test_an_opaque_batch_is_cut_without_an_excluded_item(connection):
-    """C9, E4."""
+    """C9, E4: of what an attempt reads that is not frozen, the verb said that no txid has it."""
     shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
     shop.deliver(made(1), made(2))
+    shop.process(1)
+    concerned = exclude(connection, "shop", "memory:0:0", "broken")
+    assert (concerned.at_work, concerned.is_nobodys) == ((1,), False)
+    include(connection, "shop", "memory:0:0", "it is not")
     shop.transact(1)
     exclude(connection, "shop", SECOND, "a broken file")
     shop.transact(2)
@@ -414,6 +403,8 @@ def test_no_correction_waits_for_a_replay_that_the_next_commit_makes_impossible(
         exclude(connection, "shop", "memory:0:0", "broken")
     exclude(connection, "shop", SECOND, "broken")
     shop.transact(2)
+    with pytest.raises(ExclusionNotPossible, match="OpaqueState"):  # the tables would keep it
+        exclude(connection, "shop", "memory:0:0", "broken")
     with pytest.raises(ExclusionNotPossible, match="has left it out"):
         include(connection, "shop", SECOND, "it was right")
     skip(connection, "shop", 3, "not wanted")
@@ -452,22 +443,6 @@ def test_to_park_again_ends_a_replay(connection):
     assert shop.runner.commit(0) == []
     assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
     assert latest(shop, 1)[0][1] == "PARKED"
-
-
-def test_what_an_opaque_attempt_reads_begins_again_without_an_excluded_item(connection):
-    """C9: the verb said that no txid has the item."""
-    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
-    shop.deliver(made(1))
-    shop.process(1)
-    concerned = exclude(connection, "shop", "memory:0:0", "broken")
-    assert (concerned.at_work, concerned.is_nobodys) == ((1,), False)
-
-
-def test_what_is_beyond_the_history_is_not_excluded(connection):
-    """C9, H5: the tables would keep it."""
-    committed(connection, kinds=opaque_states)
-    with pytest.raises(ExclusionNotPossible, match="OpaqueState"):
-        exclude(connection, "shop", SECOND, "no")
 
 
 def test_an_item_is_found_by_its_last_parts(connection):
@@ -579,10 +554,7 @@ def test_no_definition_changes_while_a_txid_waits_to_commit_as_empty(connection,
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(6,)]
 
 
-@pytest.mark.parametrize("commit_empty", [park, skip])
-def test_no_definition_changes_where_a_txid_becomes_empty_meanwhile(
-    connection, commit_empty, monkeypatch
-):
+def test_no_definition_changes_where_a_txid_becomes_empty_meanwhile(connection, monkeypatch):
     """C11: two persons: the one parks after the other's alter has looked, before it fences."""
     shop = Shop(connection, kinds=counted)
     shop.deliver(made(1), made(2), made(3))
@@ -593,7 +565,7 @@ def test_no_definition_changes_where_a_txid_becomes_empty_meanwhile(
 
     def plan_and_meet(*arguments):
         planned = plan(*arguments)
-        commit_empty(connection, "shop", 3, "broken")
+        park(connection, "shop", 3, "broken")
         return planned
 
     monkeypatch.setattr(altering, "plan_alteration", plan_and_meet)
