@@ -47,6 +47,7 @@ from tests.support.fix_postgres import rows
 from tests.support.lake import (
     TOTALS,
     Values,
+    lose_driver,
     outlive_clean_up,
     read,
     read_all,
@@ -162,29 +163,23 @@ def changed(orders: Path, operation: str) -> None:
 OPERATIONS = ["delete", "update", "merge", "overwrite"]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_version_that_changes_rows_is_refused_and_names_the_way_out(orders, operation):
-    txids = Txids()
+def test_a_version_that_changes_rows_is_refused_with_a_way_out_or_left_out(orders, caplog):
+    """Ignored changes count nothing twice."""
+    refuse, ignore = Txids(), Txids()
     spout = DeltaSpout(str(orders))
-    assert record(spout, txids) == [4]
-    changed(orders, operation)
-    with pytest.raises(SourceRewritten, match=r"version 2 of .*rewrites . files") as refused:
-        record(spout, txids)
-    assert "changes=" in str(refused.value)
-    append(orders, (5, "Tue", 3))
-    assert record(replace(spout, since=3), txids) == [1]
-    assert record(spout, txids) == []
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_ignored_changes_count_nothing_twice(orders, operation, caplog):
-    txids = Txids()
-    spout = DeltaSpout(str(orders), changes="ignore")
-    assert record(spout, txids) == [4]
-    changed(orders, operation)
-    append(orders, (5, "Tue", 3))
-    assert record(spout, txids) == [1]
-    assert "version 2 of" in caplog.text
+    ignoring = replace(spout, changes="ignore")
+    assert record(spout, refuse) == record(ignoring, ignore) == [4]
+    for version, operation in zip(count(2, 2), OPERATIONS, strict=False):
+        changed(orders, operation)
+        rewrites = rf"version {version} of .*rewrites . files"
+        with pytest.raises(SourceRewritten, match=rewrites) as refused:
+            record(spout, refuse)
+        assert "changes=" in str(refused.value)
+        append(orders, (5, "Tue", 3))
+        assert record(replace(spout, since=version + 1), refuse) == [1]
+        assert record(spout, refuse) == []
+        assert record(ignoring, ignore) == [1]
+        assert f"version {version} of" in caplog.text
     assert "is left out" in caplog.text
 
 
@@ -214,18 +209,18 @@ def test_change_data_adds_up_to_the_table(tmp_path, spark, has_feed):
     assert {version for *_, version in changes} == {0, 1, 2, 3, 4, 5}  # 6 deletes nothing
 
 
-@pytest.mark.parametrize("changes", ["refuse", "ignore", "feed"])
-def test_a_merge_that_only_inserts_is_read_though_it_writes_change_data(tmp_path, changes):
-    path, txids = tmp_path / "orders", Txids()
-    spout = DeltaSpout(str(path), changes=changes)
+def test_a_merge_that_only_inserts_is_read_though_it_writes_change_data(tmp_path):
+    path = tmp_path / "orders"
     append(path, (1, "Mon", 5), partition_by=None, configuration=FEED)
-    record(spout, txids)
+    spouts = [DeltaSpout(str(path), changes=changes) for changes in ("refuse", "ignore", "feed")]
+    txids = [Txids() for _ in spouts]
+    assert [*map(record, spouts, txids)] == [[1]] * 3
     merge = DeltaTable(str(path)).merge(
         table_of([(2, "Tue", 7)]), "s.customer = t.customer", "s", "t"
     )
     merge.when_not_matched_insert_all().execute()
     assert {"add", "cdc"} <= {*chain.from_iterable(actions_of(path, 1))}
-    assert record(spout, txids) == [1]
+    assert [*map(record, spouts, txids)] == [[1]] * 3
 
 
 def test_columns_that_come_with_an_emptied_table_are_read_from_later_files(tmp_path):
@@ -284,26 +279,22 @@ def test_a_file_of_a_feed_cannot_be_excluded(tmp_path, connection):
     assert find_item(connection, "orders", item, item) == item
 
 
-@pytest.mark.parametrize("is_read_on", [False, True])
-def test_an_excluded_file_of_a_version_that_is_passed_stays_excluded(
-    tmp_path, connection, is_read_on
-):
+def test_an_excluded_file_of_a_version_that_is_passed_stays_excluded(tmp_path, connection):
     """C9: it said that the next run emits it, and none did: a log is not listed again."""
     path = tmp_path / "orders"
     append(path, (1, "a", 5))
     run = pipeline_of(topology(DeltaSpout(str(path))), connection)
     assert run.emit(None) == [1]
-    append(path, (2, "a", 6))
-    item = str(added_by(path, 1)[0])
-    exclude(connection, "orders", item, "bad")
-    append(path, (3, "a", 7))
-    if is_read_on:
-        assert run.again("2").emit(None) == [2]
-        with pytest.raises(ExclusionNotPossible, match="stays excluded: no txid of orders has it"):
+    for version, txids in ((1, [2, 3]), (3, [4])):
+        append(path, (2, "a", 6))
+        item = str(added_by(path, version)[0])
+        exclude(connection, "orders", item, "bad")
+        append(path, (3, "a", 7))
+        if version == 1:  # nobody has read on
             include(connection, "orders", item, "good")
-    else:
+        assert run.again(f"from {version}").emit(None) == txids
+    with pytest.raises(ExclusionNotPossible, match="stays excluded: no txid of orders has it"):
         include(connection, "orders", item, "good")
-        assert run.again("2").emit(None) == [2, 3]
 
 
 def test_a_file_that_is_included_while_a_run_emits_is_emitted(tmp_path, connection, monkeypatch):
@@ -328,18 +319,20 @@ def test_a_file_that_is_included_while_a_run_emits_is_emitted(tmp_path, connecti
     assert (item,) in rows(connection, "SELECT item FROM reliability.source_item WHERE txid = 2")
 
 
-@pytest.mark.parametrize("commits", [True, False])
 def test_an_opaque_batch_may_have_passed_an_excluded_file_whatever_its_txid(
-    tmp_path, pipeline, connection, commits
+    tmp_path, pipeline, connection
 ):
     path = tmp_path / "orders"
     append(path, (1, "a", 5))
     run = pipeline(topology(DeltaSpout(str(path), opaque=True)))
     [txid] = run.emit(None)
-    (run.transact if commits else run.begin)(txid)
-    exclude(connection, "orders", str(tmp_path / "other.parquet"), "bad")
-    with pytest.raises(ExclusionNotPossible, match="stays excluded"):
-        include(connection, "orders", str(tmp_path / "other.parquet"), "good")
+    for number, goes_on in enumerate((run.begin, run.transact)):
+        goes_on(txid)
+        other = str(tmp_path / f"{number}.parquet")
+        exclude(connection, "orders", other, "bad")
+        with pytest.raises(ExclusionNotPossible, match="stays excluded"):
+            include(connection, "orders", other, "good")
+        lose_driver(connection)
 
 
 @pytest.mark.parametrize(("first", "then"), [("refuse", "feed"), ("feed", "refuse")])
@@ -467,19 +460,19 @@ def test_a_batch_of_a_feed_whose_columns_change_type_is_refused(tmp_path):
     assert len(without.cut(plan_of(without))) == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "changes", "what"),
-    [
-        (["id", "_X"], "refuse", "which the library adds"),
-        (["id", "_tmp_metadata_row_index"], "refuse", "writes the rows' numbers"),
-        (["id", "_change_type"], "feed", "which the feed adds"),
-    ],
-)
-def test_columns_that_spark_cannot_take_are_refused_at_emission(tmp_path, names, changes, what):
+def test_columns_that_spark_cannot_take_are_refused_at_emission(tmp_path):
     """Each attempt failed."""
-    write_deltalake(str(tmp_path), pa.table({name: [1] for name in names}))
-    with pytest.raises(SchemaMismatch, match=what):
-        plan_of(DeltaSpout(str(tmp_path), changes=changes))
+    for number, (name, changes, what) in enumerate(
+        [
+            ("_X", "refuse", "which the library adds"),
+            ("_tmp_metadata_row_index", "refuse", "writes the rows' numbers"),
+            ("_change_type", "feed", "which the feed adds"),
+        ]
+    ):
+        path = f"{tmp_path}/{number}"
+        write_deltalake(path, pa.table({"id": [1], name: [1]}))
+        with pytest.raises(SchemaMismatch, match=what):
+            plan_of(DeltaSpout(path, changes=changes))
 
 
 def test_a_feed_that_differs_from_the_schema_is_not_told_to_leave_a_file_out(orders):
@@ -593,20 +586,20 @@ def test_the_first_emission_takes_the_table_as_it_is(orders):
     assert plan_of(replace(spout, since=99)) == []
 
 
-@pytest.mark.parametrize("scheme", ["file:", "file://", ""])
-def test_files_of_a_clone_stay_where_they_are(orders, tmp_path, scheme):
+def test_files_of_a_clone_stay_where_they_are(orders, tmp_path):
     """Its log names them by absolute URIs; some writers have one slash behind `file:`."""
-    clone = tmp_path / "clone"
-    (clone / "_delta_log").mkdir(parents=True)
-    lines = actions_of(orders, 0)
-    for line in lines:
-        if "add" in line:
-            line["add"]["path"] = f"{scheme}{orders}/{line['add']['path']}"
-    log_of(clone, 0).write_text("\n".join(map(json.dumps, lines)))
-    spout = DeltaSpout(f"{scheme}{clone}", since=0)
-    items = plan_of(spout)
-    assert {f"/{item.path.lstrip('/')}" for item in items} == {*map(str, added_by(orders, 0))}
-    spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
+    for number, scheme in enumerate(("file:", "file://", "")):
+        clone = tmp_path / f"clone {number}"
+        (clone / "_delta_log").mkdir(parents=True)
+        lines = actions_of(orders, 0)
+        for line in lines:
+            if "add" in line:
+                line["add"]["path"] = f"{scheme}{orders}/{line['add']['path']}"
+        log_of(clone, 0).write_text("\n".join(map(json.dumps, lines)))
+        spout = DeltaSpout(f"{scheme}{clone}", since=0)
+        items = plan_of(spout)
+        assert {f"/{item.path.lstrip('/')}" for item in items} == {*map(str, added_by(orders, 0))}
+        spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
 
 
 def test_a_log_that_was_cleaned_up_is_said_plainly(orders):
@@ -624,17 +617,7 @@ def test_a_log_that_was_cleaned_up_is_said_plainly(orders):
     assert [len(meta.items) for meta in txids.batches.values()] == [3, 1]
 
 
-def test_another_table_at_the_same_place_is_found(orders, tmp_path):
-    txids = Txids()
-    spout = DeltaSpout(str(orders))
-    record(spout, txids)
-    orders.rename(tmp_path / "old")
-    append(orders, (1, "Mon day", 5))
-    with pytest.raises(SourceChanged, match="is another one than at version 1"):
-        record(spout, txids)
-
-
-def test_a_table_that_was_put_back_is_found(orders):
+def test_a_table_that_was_put_back_is_found_and_so_is_another_one(orders, tmp_path):
     txids = Txids()
     spout = DeltaSpout(str(orders))
     append(orders, (5, "Tue", 3))
@@ -642,10 +625,13 @@ def test_a_table_that_was_put_back_is_found(orders):
     log_of(orders, 2).unlink()
     with pytest.raises(SourceChanged, match="has version 1, and a txid has read version 2"):
         record(spout, txids)
+    orders.rename(tmp_path / "old")
+    append(orders, (1, "Mon day", 5))
+    with pytest.raises(SourceChanged, match="is another one than at version 2"):
+        record(spout, txids)
 
 
-@pytest.mark.parametrize("later", [0, 1])
-@pytest.mark.parametrize("begins_with", [(), (5, "Tue", 3)])
+@pytest.mark.parametrize(("begins_with", "later"), [((), 0), ((5, "Tue", 3), 1)])
 def test_a_table_that_was_put_back_and_went_on_is_found(orders, begins_with, later):
     """E6: its versions had the numbers of those that a txid has read, and were passed over."""
     txids = Txids()
@@ -690,7 +676,9 @@ def test_another_release_of_the_library_that_hides_partitions_is_refused(orders,
         plan_of(DeltaSpout(str(orders)))
 
 
-def test_what_is_no_table_is_said(tmp_path, monkeypatch):
+def test_what_is_no_table_is_said_and_for_its_files_the_spout_to_use(orders, tmp_path, monkeypatch):
+    with pytest.raises(SourceIsATable, match="read a table of Delta Lake with a DeltaSpout"):
+        FileSpout(f"{orders}/*/*.parquet").plan(None, NoItems())
     with pytest.raises(SourceUnreadable, match="is no table of Delta Lake"):
         plan_of(DeltaSpout(str(tmp_path)))
     monkeypatch.setitem(sys.modules, "deltalake", None)
@@ -698,17 +686,11 @@ def test_what_is_no_table_is_said(tmp_path, monkeypatch):
         plan_of(DeltaSpout(str(tmp_path)))
 
 
-def test_a_pattern_over_its_files_names_the_spout_to_use(orders):
-    with pytest.raises(SourceIsATable, match="read a table of Delta Lake with a DeltaSpout"):
-        FileSpout(f"{orders}/*/*.parquet").plan(None, NoItems())
-
-
-@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"], ids=ascii)
-def test_values_with_ends_of_lines_that_json_does_not_know_are_read(orders, end):
+def test_values_with_ends_of_lines_that_json_does_not_know_are_read(orders):
     """They stand in the log as they are, in statistics and in the values of partitions."""
-    append(orders, (5, f"one{end}two", 3))
-    [item] = plan_of(DeltaSpout(str(orders), since=2))
-    assert item.values == {"day": f"one{end}two"}
+    days = {f"one{end}two" for end in ("\u2028", "\u2029", "\x85")}
+    append(orders, *((5, day, 3) for day in days))
+    assert {item.values["day"] for item in plan_of(DeltaSpout(str(orders), since=2))} == days
 
 
 def test_statistics_that_are_missing_or_wrong_count_nothing_wrong(orders, pipeline, connection):
@@ -747,9 +729,8 @@ PARTITIONS = {
 }
 
 
-@pytest.mark.parametrize("since", [None, 0], ids=["a snapshot", "the log"])
-def test_values_of_partitions_have_their_types(tmp_path, spark, since):
-    path = tmp_path / "typed"
+def test_values_of_partitions_have_their_types(tmp_path, spark):
+    """By a snapshot as by the log."""
     nulls = dict.fromkeys(PARTITIONS)
     values = {name: value for name, (value, _) in PARTITIONS.items()}
     types = {"day": pa.date32(), "at": pa.timestamp("us", "UTC"), "number": pa.int32(),
@@ -757,16 +738,16 @@ def test_values_of_partitions_have_their_types(tmp_path, spark, since):
              "note": pa.string()}  # fmt: skip
     schema = pa.schema([("id", pa.int64()), *types.items()])
     table = pa.Table.from_pylist([{"id": 1, **values}, {"id": 2, **nulls}], schema=schema)
-    write_deltalake(str(path), table, partition_by=list(PARTITIONS))
-    spout = DeltaSpout(str(path), since=since)
-    txids = Txids()
-    record(spout, txids)
-    found = spout.frame(spark, txids.batches[1]).drop("_x", "_n")
-    assert dict(found.dtypes) == {"id": "bigint", **{n: t for n, (_, t) in PARTITIONS.items()}}
-    by_id = {row["id"]: row.asDict() for row in found.collect()}
+    write_deltalake(str(tmp_path), table, partition_by=list(PARTITIONS))
     del values["at"]
-    assert by_id[1].pop("at").timestamp() == NOON.timestamp()
-    assert by_id == {1: {"id": 1, **values}, 2: {"id": 2, **nulls}}
+    for since in (None, 0):
+        spout, txids = DeltaSpout(str(tmp_path), since=since), Txids()
+        record(spout, txids)
+        found = spout.frame(spark, txids.batches[1]).drop("_x", "_n")
+        assert dict(found.dtypes) == {"id": "bigint", **{n: t for n, (_, t) in PARTITIONS.items()}}
+        by_id = {row["id"]: row.asDict() for row in found.collect()}
+        assert by_id[1].pop("at").timestamp() == NOON.timestamp()
+        assert by_id == {1: {"id": 1, **values}, 2: {"id": 2, **nulls}}
 
 
 def test_columns_that_come_later_are_null_before(orders, spark):
@@ -785,12 +766,13 @@ def test_columns_that_come_later_are_null_before(orders, spark):
     assert Counter(row[3] for row in found.elements()) == {None: 4, "new": 1}
 
 
-@pytest.mark.parametrize("name", ["it's", 'a"b', "a`b", "q``q", "a b,c:d"])
-def test_columns_with_quotes_in_their_names_are_read(tmp_path, name):
+def test_columns_with_quotes_in_their_names_are_read(tmp_path):
     """Emission stopped with an AssertionError."""
-    write_deltalake(str(tmp_path), pa.table({name: [1], "b": ["x"]}))
+    names = ["it's", 'a"b', "a`b", "q``q", "a b,c:d"]
+    write_deltalake(str(tmp_path), pa.table({name: [1] for name in names}))
     [item] = plan_of(DeltaSpout(str(tmp_path)))
-    assert item.data_file(0, has_changes=False).columns == ((name, "bigint"), ("b", "string"))
+    columns = item.data_file(0, has_changes=False).columns
+    assert columns == tuple((name, "bigint") for name in names)
     declared = DeltaSpout(str(tmp_path), schema=item.schema, drift="widen")
     assert plan_of(declared) == [item]
 
