@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reliability import FileSpout, MemorySpout, TableSpout
+from reliability import FileSpout, TableSpout
 from reliability.core.spout import NoItems
 from reliability.deployment.lazy import np, pa, pq
 from reliability.spouts import Fold, SourceChanged, fold_rows
@@ -129,29 +129,6 @@ def test_table_spout_keeps_the_contract(connection, spark):
     more = replace(spout, max_rows_per_batch=100)
     tried = check_spout(spout, Keys(connection), spark=spark, others=[more])
     assert "a loss and a refreeze" in tried
-
-
-class Lists(Source):
-    """The rows in a topology's module, while people append to them."""
-
-    def __init__(self):
-        self.partitions: list[list[int]] = [[], []]
-
-    def add(self):
-        for number, partition in enumerate(self.partitions):
-            partition.append(number)
-
-    def lose(self):
-        self.partitions[1].pop()
-
-    def rows(self):
-        return [{"n": n} for partition in self.partitions for n in partition]
-
-
-def test_memory_spout_keeps_the_contract(spark):
-    source = Lists()
-    spout = MemorySpout({"n": "bigint"}, source.partitions, take=2)
-    assert "a loss and a refreeze" in check_spout(spout, source, spark=spark)
 
 
 # --- spouts that break it ------------------------------------------------------------------------

@@ -169,13 +169,13 @@ def test_a_file_that_may_not_be_read_is_an_error(delivered):
         FileSpout("in/*.parquet").plan(None, NoItems())
 
 
-@pytest.mark.parametrize("mode", [0, 0o444], ids=["closed", "names alone"])
-@pytest.mark.parametrize("pattern", ["in/*.csv", "in/a.csv", "*/a.csv", "i*/*.csv", "**/*.csv"])
-def test_files_in_a_folder_that_may_not_be_searched_are_not_passed_over(delivered, mode, pattern):
+def test_files_in_a_folder_that_may_not_be_searched_are_not_passed_over(delivered):
     """With `allow_empty` the interval was green, without its files, and nothing told of them."""
-    delivered("in", mode)
-    with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
-        planned(pattern, allow_empty=True)
+    for mode in (0, 0o444):  # closed, or its names alone
+        delivered("in", mode)
+        for pattern in ("in/*.csv", "in/a.csv", "*/a.csv", "i*/*.csv", "**/*.csv"):
+            with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
+                planned(pattern, allow_empty=True)
 
 
 def test_a_hidden_link_into_a_folder_that_may_not_be_searched_is_left_alone(delivered):

@@ -26,12 +26,10 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", ["in/a.csv", "./in//a.csv", "{home}/in/a.csv", "file:{home}/in/a.csv"]
-)
-def test_a_file_has_the_name_of_the_ledger_before_it_exists(home, name):
-    spelled = name.format(home=home / "current")
-    assert identity_of_file(spelled) == "in/a.csv"
+def test_a_file_has_the_name_of_the_ledger_before_it_exists(home):
+    own = home / "current"
+    for name in ("in/a.csv", "./in//a.csv", f"{own}/in/a.csv", f"file:{own}/in/a.csv"):
+        assert identity_of_file(name) == "in/a.csv"
     assert identity_of_file("top.csv") == "top.csv"
     assert identity_of_file("/elsewhere/a.csv") == "/elsewhere/a.csv"
 
@@ -56,6 +54,7 @@ class Ledger(NoItems):
 
 # --- one name ------------------------------------------------------------------------------------
 
+SAME = ["in/a.csv", "in/b.csv"]
 SPELLINGS = [
     "in/*.csv",
     "./in/*.csv",
@@ -79,29 +78,21 @@ SPELLINGS = [
 ]
 
 
-@pytest.fixture
-def spelled(home):
-    """Patterns of the same two files."""
+def test_a_file_has_one_name_however_the_pattern_is_spelled(home):
+    """E1: else another spelling would emit every file again.
+
+    Names that were written before there was a home are absolute, and are known, too.
+    """
     (home / "other").symlink_to(home / "releases")
     places = {"home": home / "current", "real": home / "releases" / "5", "other": home / "other/5"}
-    return lambda pattern: pattern.format(**places)
-
-
-@pytest.mark.parametrize("pattern", SPELLINGS)
-def test_a_file_has_one_name_however_the_pattern_is_spelled(spelled, pattern):
-    """E1: else another spelling would emit every file again."""
-    assert find_files(spelled(pattern)) == ["in/a.csv", "in/b.csv"]
-    first = spout("in/*.csv").plan(None, NoItems())
-    ledger = Ledger(item.source for item in first)
-    assert spout(spelled(pattern)).plan(None, ledger) == []
-
-
-@pytest.mark.parametrize("pattern", SPELLINGS)
-def test_files_that_were_emitted_before_there_was_a_home_are_known(spelled, pattern, home):
-    """E1: their names are absolute."""
-    for place in (home / "current", home / "releases" / "5"):
-        names = [str(place / "in" / name) for name in ("a.csv", "b.csv")]
-        assert spout(spelled(pattern)).plan(None, Ledger(names)) == []
+    written = [
+        SAME,
+        *([f"{places[place]}/in/{name}.csv" for name in "ab"] for place in ("home", "real")),
+    ]
+    for pattern in (spelling.format(**places) for spelling in SPELLINGS):
+        assert find_files(pattern) == SAME
+        for names in written:
+            assert spout(pattern).plan(None, Ledger(names)) == []
 
 
 def test_a_folder_behind_a_link_keeps_the_name_that_the_pattern_has(home):
@@ -116,9 +107,6 @@ def test_a_folder_behind_a_link_keeps_the_name_that_the_pattern_has(home):
     assert find_files(f"{home}/releases/6/in/*.csv") == SAME
 
 
-SAME = ["in/a.csv", "in/b.csv"]
-
-
 def test_files_outside_of_the_home_are_absolute(home):
     (home / "x").mkdir()
     (home / "x" / "a.csv").touch()
@@ -129,6 +117,8 @@ def test_files_outside_of_the_home_are_absolute(home):
 
 def test_without_a_home_an_absolute_path_stays_absolute(home, monkeypatch):
     """The next process may have another working folder."""
+    monkeypatch.setenv("RELIABILITY_HOME", str(home / "nowhere"))
+    assert find_files(f"{home}/current/in/a.csv") == [f"{home}/current/in/a.csv"]
     monkeypatch.delenv("RELIABILITY_HOME")
     monkeypatch.chdir(home / "current")
     assert find_files(f"{home}/current/in/../in/*.csv") == [
@@ -138,20 +128,13 @@ def test_without_a_home_an_absolute_path_stays_absolute(home, monkeypatch):
     assert find_files("./in/*.csv") == SAME
 
 
-def test_a_home_that_is_not_there_changes_no_absolute_path(home, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_HOME", str(home / "nowhere"))
-    assert find_files(f"{home}/current/in/a.csv") == [f"{home}/current/in/a.csv"]
-
-
-@pytest.mark.parametrize(
-    "store", [("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"), ("gs",)]
-)
-def test_the_scheme_of_a_store_is_no_part_of_the_name_and_spark_gets_it(store):
-    for scheme in store:
-        item = FileItem(path=f"{scheme}://bucket/in/a.csv", size=1, mtime_ns=1, rows=1)
-        assert (item.source, item.identity) == (f"{store[0]}://bucket/in/a.csv",) * 2
-        assert item.path == f"{scheme}://bucket/in/a.csv"
-        assert names_of(item.path) == [item.source]
+def test_the_scheme_of_a_store_is_no_part_of_the_name_and_spark_gets_it():
+    for store in (("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"), ("gs",)):
+        for scheme in store:
+            item = FileItem(path=f"{scheme}://bucket/in/a.csv", size=1, mtime_ns=1, rows=1)
+            assert (item.source, item.identity) == (f"{store[0]}://bucket/in/a.csv",) * 2
+            assert item.path == f"{scheme}://bucket/in/a.csv"
+            assert names_of(item.path) == [item.source]
 
 
 def test_remote_patterns_are_normalised_as_hadoop_does(tmp_path):
@@ -192,26 +175,23 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("pattern_of", ["{home}/{pattern}", "memory:///{pattern}"])
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("in/*", ["in/a.csv"]),
-        ("in/*/*.csv", ["in/_day=1/a.csv", "in/day/c.csv"]),
-        ("in/**", ["in/_day=1/a.csv", "in/a.csv", "in/day/c.csv"]),
-        ("in/**/*.csv", ["in/_day=1/a.csv", "in/a.csv", "in/day/c.csv"]),
-        ("in/**/**/*.csv", ["in/_day=1/a.csv", "in/a.csv", "in/day/c.csv"]),
-        ("in/**/day/**/*.csv", ["in/day/c.csv"]),
-        ("in/?temporary/0/*/*.csv", []),
-        ("in/[_]temporary/0/*/*.csv", []),
-        # what the pattern writes out is its author's choice
-        ("in/_temporary/0/*/*.csv", ["in/_temporary/0/task_1/part-0.csv"]),
-        ("in/_temp*/0/*/*.csv", ["in/_temporary/0/task_1/part-0.csv"]),
-        ("in/.staging/*.csv", ["in/.staging/a.csv"]),
-        ("in/*._COPYING_/*.csv", ["in/x._COPYING_/a.csv"]),
-    ],
-)
-def test_wildcards_match_nothing_that_spark_hides(tmp_path, pattern_of, pattern, found):
+FOUND = {
+    "in/*": ["in/a.csv"],
+    "in/*/*.csv": ["in/_day=1/a.csv", "in/day/c.csv"],
+    "in/**": ["in/_day=1/a.csv", "in/a.csv", "in/day/c.csv"],
+    "in/**/**/*.csv": ["in/_day=1/a.csv", "in/a.csv", "in/day/c.csv"],
+    "in/**/day/**/*.csv": ["in/day/c.csv"],
+    "in/?temporary/0/*/*.csv": [],
+    "in/[_]temporary/0/*/*.csv": [],
+    # what the pattern writes out is its author's choice
+    "in/_temporary/0/*/*.csv": ["in/_temporary/0/task_1/part-0.csv"],
+    "in/_temp*/0/*/*.csv": ["in/_temporary/0/task_1/part-0.csv"],
+    "in/.staging/*.csv": ["in/.staging/a.csv"],
+    "in/*._COPYING_/*.csv": ["in/x._COPYING_/a.csv"],
+}
+
+
+def test_wildcards_match_nothing_that_spark_hides(tmp_path):
     """Rows of a job that still writes would count twice: there, and under their last name."""
     import fsspec
 
@@ -221,10 +201,10 @@ def test_wildcards_match_nothing_that_spark_hides(tmp_path, pattern_of, pattern,
         files.pipe(f"/{name}", b"1\n")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1\n")
-    listed = find_files(pattern_of.format(home=tmp_path, pattern=pattern))
+    for start in (f"{tmp_path}/", "memory:///"):
+        for pattern, found in FOUND.items():
+            assert find_files(f"{start}{pattern}") == [f"{start}{name}" for name in found]
     files.store.clear()
-    start = pattern_of.format(home=tmp_path, pattern="")
-    assert [path.removeprefix(start) for path in listed] == found
 
 
 def test_a_file_with_two_paths_by_a_link_is_refused(home):
@@ -248,20 +228,6 @@ def test_a_link_that_leads_nowhere_is_no_file(home):
     assert find_files("in/*.csv") == find_files("in/**/[ab].csv") == SAME
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(home, monkeypatch):
-    """Its files would be missed without a word."""
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("/day"):
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
-        find_files("in/**")
-
-
 # --- what Spark cannot read ----------------------------------------------------------------------
 
 
@@ -269,9 +235,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(home, monkeypatch):
     ("name", "reason"),
     [
         ("a:b.csv", "colon"),
-        (":.csv", "colon"),
         ("12:00/[x].csv", "colon"),
-        (os.fsdecode(b"a\xff.csv"), "not UTF-8"),
         (os.fsdecode(b"\xff/a.csv"), "not UTF-8"),
     ],
 )
@@ -300,27 +264,14 @@ def test_a_name_that_a_txid_has_is_in_nobodys_way(tmp_path):
     assert spout(f"{tmp_path}/*").plan(None, Ledger([f"{tmp_path}/a:b.csv"])) == []
 
 
-@pytest.mark.parametrize("key", ["s3://b/in//a.csv", "s3://b/in/./a.csv", "s3://b/in/../a.csv"])
-def test_a_key_that_hadoop_takes_for_another_is_refused(key):
-    with pytest.raises(SourceUnreadable, match="Hadoop changes such names"):
-        check_name(key)
+def test_a_key_that_hadoop_takes_for_another_is_refused():
+    for key in ("s3://b/in//a.csv", "s3://b/in/./a.csv", "s3://b/in/../a.csv"):
+        with pytest.raises(SourceUnreadable, match="Hadoop changes such names"):
+            check_name(key)
 
 
 @pytest.mark.parametrize("start", ["", "memory://"])
-@pytest.mark.parametrize(
-    ("pattern", "is_error"),
-    [
-        ("in/*.parquet", True),
-        ("*/*.parquet", True),
-        ("in/a.parquet", True),
-        ("in", True),
-        ("in/**/*.parquet", False),
-        ("in/a.parquet/*", False),
-        ("in/*", False),
-        ("in/_*.parquet", False),
-    ],
-)
-def test_a_folder_with_the_name_of_a_file_is_not_passed_over(tmp_path, start, pattern, is_error):
+def test_a_folder_with_the_name_of_a_file_is_not_passed_over(tmp_path, start):
     """Spark writes such: its rows would never be read, and nothing would tell."""
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("memory" if start else "file")
@@ -328,10 +279,10 @@ def test_a_folder_with_the_name_of_a_file_is_not_passed_over(tmp_path, start, pa
     files.pipe(f"{tmp_path}/in/a.parquet/part-0.parquet", b"1")
     files.pipe(f"{tmp_path}/in/b.parquet", b"1")
     try:
-        if is_error:
+        for pattern in ("in/*.parquet", "*/*.parquet", "in/a.parquet", "in"):
             with pytest.raises(SourceUnreadable, match="is a folder"):
                 find_files(f"{start}{tmp_path}/{pattern}")
-        else:
+        for pattern in ("in/**/*.parquet", "in/a.parquet/*", "in/*", "in/_*.parquet"):
             find_files(f"{start}{tmp_path}/{pattern}")
     finally:
         files.rm(str(tmp_path), recursive=True)

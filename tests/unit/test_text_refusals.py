@@ -43,9 +43,7 @@ def csv_rows(tmp_path, text, header=False):
         ('{"a": 1} // no comment', "follows the object"),
         ('[{"a": 1}, {"a": 2}]', r"it starts with '\[\{"),
         ("[]", "it starts with"),
-        ("7", "it starts with '7'"),
         ("null", "it starts with 'null'"),
-        ("true", "it starts with 'true'"),
         ('"{}"', "it starts with"),
         ('{"a": 1, "b": 2, "a": 3}', "it has 'a' twice"),
         ('{"a": {"b": 1, "b": null}}', "it has 'b' twice"),
@@ -53,14 +51,11 @@ def csv_rows(tmp_path, text, header=False):
         (r'{"\udc00": 1}', "half of a surrogate pair"),
         ('{"a": 1', "Expecting"),
         ("{'a': 1}", "Expecting property name"),
-        ("{a: 1}", "Expecting property name"),
         ('{"a": 01}', "Expecting ',' delimiter"),
         ('{"a": +INF}', "Expecting value"),
         ('{"a": "\t"}', "Invalid control character"),
-        ('{"a": "\x00"}', "Invalid control character"),
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
         ("\f", "Expecting value"),
-        ("\x00", "Expecting value"),
         ("\xa0", "Expecting value"),
         ("\ufeff{}", "Expecting value"),
     ],
@@ -89,10 +84,6 @@ def test_a_line_that_is_not_one_object_is_refused_with_its_number(tmp_path, line
 )
 def test_a_line_that_is_one_object_counts_once(tmp_path, line):
     assert json_rows(tmp_path, f"{line}\n{line}") == 2
-
-
-def test_line_ends_of_json_may_be_any(tmp_path):
-    assert json_rows(tmp_path, "{}\r{}\n{}\r\n\r\n{}") == 4
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
@@ -144,24 +135,21 @@ def test_line_ends_inside_quotes_may_be_any(tmp_path, text, rows, end):
     assert line_end(str(tmp_path / "a.csv")) == end
 
 
-@pytest.mark.parametrize("text", ['"a\0""b",1\n', "\0\n", "a,\0\n"])
-def test_csv_with_a_nul_is_refused(tmp_path, text):
-    """Spark loses a quote behind it."""
-    with pytest.raises(SourceUnreadable, match=r"a\.csv .*line 2: .*U\+0000"):
-        csv_rows(tmp_path, f"1,2\n{text}")
+def test_broken_quotes_and_a_nul_are_refused_with_their_line(tmp_path):
+    """Spark loses a quote behind a NUL."""
+    for broken in ('1,"never closed', '"a"b\n'):
+        with pytest.raises(SourceUnreadable, match=r"a\.csv .*line 3: "):
+            csv_rows(tmp_path, f"1,2\n1,2\n{broken}")
+    for text in ('"a\0""b",1\n', "\0\n"):
+        with pytest.raises(SourceUnreadable, match=r"a\.csv .*line 2: .*U\+0000"):
+            csv_rows(tmp_path, f"1,2\n{text}")
 
 
-@pytest.mark.parametrize("broken", ['1,"never closed', '"a"b\n'])
-def test_broken_quotes_are_refused_with_their_line(tmp_path, broken):
-    with pytest.raises(SourceUnreadable, match=r"a\.csv .*line 3: "):
-        csv_rows(tmp_path, f"1,2\n1,2\n{broken}")
-
-
-@pytest.mark.parametrize("name", ["a.csv.lz4", "a.snappy", "a.csv.deflate", "a.zstd"])
-def test_a_compression_that_only_spark_reads_is_refused(tmp_path, name):
+def test_a_compression_that_only_spark_reads_is_refused(tmp_path):
     """Spark reads a plain text of such a name as no rows, or runs out of memory."""
-    with pytest.raises(SourceUnreadable, match="compressed files are"):
-        as_spark(written(tmp_path, "1\n", name), "csv")
+    for name in ("a.csv.lz4", "a.snappy", "a.csv.deflate", "a.zstd"):
+        with pytest.raises(SourceUnreadable, match="compressed files are"):
+            as_spark(written(tmp_path, "1\n", name), "csv")
 
 
 def test_several_members_of_a_compressed_file_are_one_text(tmp_path):
