@@ -494,7 +494,10 @@ def test_what_has_not_committed_or_was_never_emitted_is_named_and_nothing_is_ask
 
 
 def test_a_retry_adopts_what_it_asked_for_and_a_clear_asks_again(store, connection):
-    """R1, as of any other run; the reason is recorded each time, of a cleared task too."""
+    """R1, as of any other run; the reason is recorded each time, of a cleared task too.
+
+    E9: of what was rolled back it asks for nothing: the runs that have emitted it commit it first.
+    """
     for _ in range(2):
         assert ask(store, [2], reason="it was net") == [2]
     store.transact(2, BY_HAND)
@@ -505,20 +508,12 @@ def test_a_retry_adopts_what_it_asked_for_and_a_clear_asks_again(store, connecti
     statuses = enumerate(("SATISFIED", "SATISFIED", "OPEN"), start=1)
     expected = [(2, number, "REPLAY", status, "it was net") for number, status in statuses]
     assert rows(connection, REQUESTS) == expected
-
-
-def test_a_run_that_is_cleared_after_a_rollback_asks_for_nothing(store, connection):
-    """E9: the runs that have emitted what was rolled back commit it first."""
-    assert ask(store, [2]) == [2]
-    store.transact(2, BY_HAND)
     roll_back(connection, "shop", 1, "all wrong")
     release(connection, "shop")
     with pytest.raises(NothingToReplay, match="has not committed txid 2"):
-        ask(store, [2], max_tries=1)
-    store.clear(2, 3)
-    for txid in (2, 3):
-        store.transact(txid)
-    assert ask(store, [2], max_tries=1) == [2]
+        ask(store, [2], max_tries=2)
+    store.do_again(2, 3)
+    assert ask(store, [2], max_tries=2) == [2]
 
 
 def test_exactly_these_txids_are_refrozen_and_once_a_run(store, connection):
