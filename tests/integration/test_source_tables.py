@@ -61,16 +61,13 @@ def ids_of(database, keys):
     return database.fetchone()
 
 
-def test_no_two_keys_of_these_shapes_have_the_same_id(database):
-    """V2: an id of 32 bits lets a loss and a copy cancel each other."""
+def test_no_two_keys_of_these_shapes_have_the_same_id(database, connection):
+    """V2, E6: an id of 32 bits lets a loss and a copy cancel each other."""
     found = {shape: ids_of(database, keys) for shape, keys in SHAPES.items()}
     assert {shape: keys - distinct for shape, (distinct, keys) in found.items()} == dict.fromkeys(
         SHAPES, 0
     )
-
-
-def test_a_loss_and_a_copy_that_an_id_of_32_bits_hides_are_found(database, connection):
-    """V2, E6: 4294967301 is there twice in place of 4."""
+    # 4294967301 is there twice in place of 4
     database.execute("CREATE TABLE public.t (k bigint PRIMARY KEY, v bigint DEFAULT 1)")
     database.execute("INSERT INTO t VALUES (4), (4294967301), (8589934598)")
     table = TableSpout("t", key="k").source_table
@@ -135,24 +132,20 @@ def test_a_key_of_any_name_is_only_the_users(database):
     assert found == dict.fromkeys(NAMES, (["{[1,3),[4,5)}", "{[5,7)}"], [3, 2]))
 
 
-def test_a_table_of_any_name_is_only_the_users(database):
-    found = {}
+def test_a_table_and_a_schema_of_any_name_are_only_the_users(database):
+    tables, schemas = {}, {}
     for name in ODD:
         create(database, name, {"r": "bigint PRIMARY KEY", "s": "bigint"})
         insert(database, name, (1, 1), (3, 3))
-        found[name] = looked_at(TableSpout(f"public.{name}", key="r"))
-    assert found == dict.fromkeys(ODD, (["{[1,2),[3,4)}"], [2]))
-
-
-def test_a_schema_of_any_name_is_only_the_users(database):
-    found = {}
+        tables[name] = looked_at(TableSpout(f"public.{name}", key="r"))
+    assert tables == dict.fromkeys(ODD, (["{[1,2),[3,4)}"], [2]))
     names = [name for name in ODD if "." not in name]
     for name in names:
         database.execute(SQL("CREATE SCHEMA {}").format(Identifier(name)))
         create(database, "t", {"r": "bigint PRIMARY KEY"}, schema=name)
         insert(database, "t", [7], schema=name)
-        found[name] = looked_at(TableSpout(f"{name}.t", key="r"))
-    assert found == dict.fromkeys(names, (["{[7,8)}"], [1]))
+        schemas[name] = looked_at(TableSpout(f"{name}.t", key="r"))
+    assert schemas == dict.fromkeys(names, (["{[7,8)}"], [1]))
 
 
 def test_spark_reads_columns_of_any_name(database, spark):
@@ -259,6 +252,7 @@ REFUSED = [
 
 
 def test_what_is_no_table_with_such_columns_is_refused_before_a_txid_is_taken(database, connection):
+    """But columns that are not read are nobody's business."""
     database.execute(KINDS)
     wrong = []
     for spout, why in REFUSED:
@@ -271,10 +265,6 @@ def test_what_is_no_table_with_such_columns_is_refused_before_a_txid_is_taken(da
             wrong.append((spout, said))
     assert wrong == []
     assert rows(connection, "SELECT next_txid FROM reliability.topology") == [(1,)]
-
-
-def test_columns_that_are_not_read_are_nobodys_business(database, connection):
-    database.execute(KINDS)
     for table in ("ours", "loud", "twice"):
         insert(database, table, (1, 1, 1))
         spout = TableSpout(table, key="k", columns=["k", "v"])
@@ -351,16 +341,11 @@ def test_a_key_may_be_any_bigint(database, connection):
         spout.plan(None, taken)
     meta = first.runner.refreeze(2, "it was never paid")
     assert keys_of([meta]) == [f"{{[0,1),[{GREATEST - 1},{GREATEST})}}"]
-
-
-def test_the_greatest_key_alone_is_cut_off_as_any_other(database):
-    create(database, "t", {"k": "bigint PRIMARY KEY"})
-    insert(database, "t", [GREATEST - 1], [GREATEST])
-    spout = TableSpout("t", key="k", max_rows_per_batch=1)
+    # the greatest one alone is cut off as any other, and is one item
+    create(database, "end", {"k": "bigint PRIMARY KEY"})
+    insert(database, "end", [GREATEST - 1], [GREATEST])
+    spout = TableSpout("end", key="k", max_rows_per_batch=1)
     assert looked_at(spout)[0] == [f"{{[{GREATEST - 1},{GREATEST})}}", f"{{[{GREATEST},)}}"]
-
-
-def test_a_batch_of_the_greatest_key_is_one_item():
     item = TableKeys(table="t", key="id", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
     assert item.identity == f"t#{GREATEST}-{2**63}"
 
@@ -382,7 +367,7 @@ def test_views_are_read_as_tables_are(database, spark):
 
 
 @pytest.fixture
-def accounts(database, connection, spark):
+def accounts(database, connection):
     """The table of docs/sources/tables.md, and what reads it."""
     page = (ROOT / "docs" / "sources" / "tables.md").read_text()
     [code] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
@@ -397,7 +382,7 @@ def accounts(database, connection, spark):
     )
     spout = TableSpout("accounts", key="version", rows_change=True, opaque=True)
     topology = Topology("accounts", spout, [balances], upsert, max_spout_pending=3)
-    return pipeline_of(topology, connection, spark)
+    return pipeline_of(topology, connection)
 
 
 def upsert(batch):
@@ -452,7 +437,7 @@ def test_an_older_version_that_commits_late_is_read_late(accounts, database, con
         "ALTER TABLE accounts ADD at timestamptz NOT NULL DEFAULT now() - interval '1 h'"
     )
     spout = replace(accounts.runner.topology.spout, lag_seconds=60, lag_column="at")
-    first = pipeline_of(replace(accounts.runner.topology, spout=spout), connection, accounts.spark)
+    first = pipeline_of(replace(accounts.runner.topology, spout=spout), connection)
     patient = "-c idle_in_transaction_session_timeout=0"
     slow = psycopg2.connect(connection.dsn, options=patient)
     slow.set_session(readonly=False)
@@ -467,8 +452,3 @@ def test_an_older_version_that_commits_late_is_read_late(accounts, database, con
     assert second.emit(None) == [2]
     second.transact(2)
     assert balances(connection) == [(1, 11), (2, 21)]
-
-
-def test_rows_that_change_need_an_opaque_spout():
-    with pytest.raises(InvalidDefinition, match="rows_change needs opaque=True"):
-        TableSpout("accounts", key="version", rows_change=True)
