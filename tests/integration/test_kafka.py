@@ -160,11 +160,14 @@ def test_it_keeps_the_contract(with_retention, spark):
     assert {"a loss and a refreeze", "opaque batches", "all rows"} <= {*tried}
 
 
-def test_other_limits_emit_nothing_twice(kafka):
+def test_other_limits_emit_nothing_twice_and_a_new_partition_is_read_from_its_beginning(kafka):
     txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS, max_rows_per_partition=4)
     for limit, counts in ((4, [4, 1]), (2, [2, 2, 1]), (9, [5])):
         kafka.send(0, *"12345")
         assert record(replace(spout, max_rows_per_partition=limit), txids) == counts
+    kafka.send(3, "2", "3")
+    assert record(spout, txids) == [2]
+    assert [item.partition for item in only(KafkaRange, txids.batches[7].items)] == [3]
 
 
 def test_six_batches_through_all_that_happens(with_retention, pipeline, connection):
@@ -194,6 +197,7 @@ def test_a_row_is_the_message_without_a_schema(kafka, spark):
 
 
 def test_large_ranges_are_read_by_several_tasks(kafka, spark, monkeypatch):
+    """A value that cannot be decoded fails the attempt, with its place."""
     kafka.send(0, *map(str, range(250)))
     monkeypatch.setattr("reliability.spouts.kafka._READ_AT_ONCE", 100)
     spout, txids = KafkaSpout(kafka.name, **NUMBERS), Txids()
@@ -201,6 +205,10 @@ def test_large_ranges_are_read_by_several_tasks(kafka, spark, monkeypatch):
     frame = spout.frame(spark, txids.batches[1])
     assert frame.rdd.getNumPartitions() == 3
     assert Counter(row["n"] for row in frame.collect()) == Counter(range(250))
+    kafka.send(1, "1", "one")
+    record(spout, txids)
+    with pytest.raises(Exception, match=r"decode fails at offset 1 of partition 1 .*ValueError"):
+        spout.frame(spark, txids.batches[2]).collect()
 
 
 # --- gaps ----------------------------------------------------------------------------------------
@@ -279,10 +287,10 @@ def test_a_batch_is_read_from_its_own_topic_and_cluster_or_not_at_all(kafka, mon
                 read()
 
 
-def test_messages_of_a_topic_are_not_excluded(kafka, pipeline, connection):
+def test_messages_of_a_topic_are_not_excluded(kafka, python_pipeline, connection):
     """C9: it was recorded, and each emission then waited for others that emitted the same."""
     kafka.send(0, "1")
-    pipeline(topology(KafkaSpout(kafka.name, **ORDERS))).emit(None)
+    python_pipeline(topology(KafkaSpout(kafka.name, **ORDERS))).emit(None)
     for name in (f"kafka:{kafka.name}/0", f"{kafka.name}/0"):
         with pytest.raises(ExclusionNotPossible, match="messages of a topic cannot be excluded"):
             find_item(connection, "orders", name, name)
@@ -358,15 +366,6 @@ def test_compaction_of_what_a_txid_has_stops_no_emission(kafka, monkeypatch):
         spout.plan(None, txids)
 
 
-def test_a_partition_that_is_added_is_read_from_its_beginning(kafka):
-    txids, spout = Txids(), KafkaSpout(kafka.name, **NUMBERS)
-    kafka.send(0, "1")
-    assert record(spout, txids) == [1]
-    kafka.send(3, "2", "3")
-    assert record(spout, txids) == [2]
-    assert [item.partition for item in only(KafkaRange, txids.batches[2].items)] == [3]
-
-
 def test_an_interval_ends_by_the_messages_times(kafka, monkeypatch):
     """The mock knows no times, so the cluster's answer is played."""
     kafka.send(0, "1", "2", "3")
@@ -387,27 +386,18 @@ def test_an_interval_ends_by_the_messages_times(kafka, monkeypatch):
     assert record(replace(spout, until="now"), txids) == [1]
 
 
-def test_a_partition_that_stalls_fails(kafka, spark, monkeypatch):
+def test_a_partition_that_stalls_fails(kafka, monkeypatch):
     kafka.send(0, "1")
     monkeypatch.setattr(kafka_client, "STALL_SECONDS", 1.0)
-    with (
-        KafkaReader(properties_of(""), "read_uncommitted") as reader,
-        pytest.raises(SourceUnreadable, match="gives nothing from offset 1 on, though it should"),
+    for first, end, error, what in (
+        (0, 9, SourceUnreadable, "gives nothing from offset 1 on, though it should"),
+        (99, 100, SourceChanged, "has no offset 99 any more"),
     ):
-        list(reader.messages(kafka.name, 0, 0, 9))
-    with (
-        KafkaReader(properties_of(""), "read_uncommitted") as reader,
-        pytest.raises(SourceChanged, match="has no offset 99 any more"),
-    ):
-        list(reader.messages(kafka.name, 0, 99, 100))
-
-
-def test_a_value_that_cannot_be_decoded_fails_the_attempt_with_its_place(kafka, spark):
-    kafka.send(1, "1", "one")
-    spout, txids = KafkaSpout(kafka.name, **NUMBERS), Txids()
-    record(spout, txids)
-    with pytest.raises(Exception, match=r"decode fails at offset 1 of partition 1 .*ValueError"):
-        spout.frame(spark, txids.batches[1]).collect()
+        with (
+            KafkaReader(properties_of(""), "read_uncommitted") as reader,
+            pytest.raises(error, match=what),
+        ):
+            list(reader.messages(kafka.name, 0, first, end))
 
 
 def test_a_group_follows_what_has_committed(
