@@ -194,27 +194,25 @@ def test_more_than_the_share_of_a_batch_fails_it(tmp_path, spark):
     with pytest.raises(QuarantineFull, match="more than 4 rows are to be quarantined"):
         Called.of(spark, topology)
     assert replace(topology, max_quarantined_share=0.29).most_quarantined(100) == 29
+    assert replace(topology, max_quarantined=0).most_quarantined(100) == 0
     # one row of which fan_out() has made many was refused by default
     assert replace(topology, max_quarantined_share=1).most_quarantined(1) == 1000
     with pytest.raises(InvalidDefinition, match="max_quarantined_share must be from 0 to 1"):
         replace(topology, max_quarantined_share=1.5)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+def test_options_that_do_not_go_together_are_refused():
+    for options, why in (
         ({"malformed": "ignore"}, "malformed is 'ignore'"),
         ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
         ({"encoding": "rot13"}, "no encoding 'rot13'"),
         ({"counted": True, "malformed": "quarantine"}, "only counted is read by Spark"),
         ({"counted": True, "mask_malformed": True}, "only counted is read by Spark"),
         ({"counted": True, "encoding": "latin-1"}, "only counted is read by Spark: in UTF-8"),
-    ],
-)
-@pytest.mark.parametrize("format", [Csv, JsonLines])
-def test_options_that_do_not_go_together_are_refused(format, options, why):
-    with pytest.raises(InvalidDefinition, match=f"{format.__name__}: .*{why}"):
-        format(**options)
+    ):
+        for read_as in (Csv, JsonLines):
+            with pytest.raises(InvalidDefinition, match=f"{read_as.__name__}: .*{why}"):
+                read_as(**options)
 
 
 # --- identity ------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from reliability import Append, Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import (
     InvalidDefinition,
     NotInProcessFunction,
-    QuarantineFull,
     RowsUnaccounted,
     SchemaMismatch,
 )
@@ -103,12 +102,6 @@ def test_what_is_set_aside_counts_from_the_commit_to_a_rollback(folder, pipeline
     assert rows(connection, ACCOUNTS) == []
     sweep(connection, "shop", clean=True)
     assert rows(connection, "SELECT count(*)::int FROM reliability.quarantined_row") == [(0,)]
-
-
-def test_too_many_for_the_quarantine_fail_the_batch(spark, folder):
-    topology = replace(shop(folder, clean), max_quarantined=0)
-    with pytest.raises(QuarantineFull, match="more than 0 rows"):
-        Called.of(spark, topology, month(1997, 1))
 
 
 # --- nothing else passes -------------------------------------------------------------------------
@@ -458,27 +451,25 @@ def test_a_later_step_starts_from_what_an_earlier_one_has_left(folder, pipeline,
 ROW_OF = f"{USER}, 1L AS _x, 1L AS _n"
 
 
-def test_a_call_elsewhere_is_refused(spark):
+def test_a_call_that_is_no_good_is_refused(spark):
+    """Elsewhere, without a short text as its reason, or of what is no array to fan out."""
+    row = spark.sql(ROW_OF)
     with pytest.raises(NotInProcessFunction):
-        reliability.drop(spark.sql(ROW_OF), "true", "why")
+        reliability.drop(row, "true", "why")
+    for reason in ("", " ", "x" * 201):
+        with noting(), pytest.raises(InvalidDefinition, match="a reason has 1 to 200 characters"):
+            reliability.drop(row, "true", reason)
+    for column, told in (
+        ("words", "no column called 'words'"),
+        ("email", "email is not an array"),
+    ):
+        with noting(), pytest.raises(SchemaMismatch, match=told):
+            reliability.fan_out(row, column)
 
 
-@pytest.mark.parametrize("reason", ["", " ", "x" * 201])
-def test_a_reason_is_a_short_text(spark, reason):
-    with noting(), pytest.raises(InvalidDefinition, match="a reason has 1 to 200 characters"):
-        reliability.drop(spark.sql(ROW_OF), "true", reason)
-
-
-@pytest.mark.parametrize(
-    ("column", "told"), [("words", "no column called 'words'"), ("email", "email is not an array")]
-)
-def test_only_an_array_that_is_there_fans_out(spark, column, told):
-    with noting(), pytest.raises(SchemaMismatch, match=told):
-        reliability.fan_out(spark.sql(ROW_OF), column)
-
-
-@pytest.mark.parametrize("name", ["emial", "user.emial", "others.email", "n.email", "email.", ""])
-def test_what_cannot_be_masked_is_refused(spark, name):
+def test_what_cannot_be_masked_is_refused(spark):
     """A slip of the pen would show what must not be shown."""
-    with noting(), pytest.raises(SchemaMismatch, match="called"):
-        reliability.quarantine(spark.sql(ROW_OF), "true", "all", mask=[name])
+    row = spark.sql(ROW_OF)
+    for name in ("emial", "user.emial", "others.email", "n.email", "email.", ""):
+        with noting(), pytest.raises(SchemaMismatch, match="called"):
+            reliability.quarantine(row, "true", "all", mask=[name])
