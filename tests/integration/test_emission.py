@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from psycopg2.sql import SQL
@@ -361,7 +362,7 @@ others: dict[str, list[Pipeline]] = {}
 
 def test_a_run_that_was_overtaken_plans_again(folder, connection):
     """E1: the plan is made outside the lock; with other limits, other parts of the same file."""
-    limits: list[dict[str, int]] = [{}, {"max_rows_per_batch": 2}, {"max_rows_per_batch": 4}]
+    limits: list[dict[str, Any]] = [{}, {"max_rows_per_batch": 2}, {"max_rows_per_batch": 4}]
     with LedgerConnection(connection.dsn) as own:
         for number, options in enumerate(limits):
             interval = month(1997, 3 + number)

@@ -255,9 +255,9 @@ def test_a_commit_needs_no_class_of_somebody_elses_source_items():
 def test_an_unknown_source_item_is_worth_a_retry_and_an_unreadable_one_corruption(read):
     with pytest.raises(SourceItemUnknown, match=r"'tape'.* the tasks of the pipeline's DAG"):
         read([{"kind": "tape"}])
-    for broken in ([{"kind": "file", "path": "/a"}], [{}]):
+    for broken in ({"kind": "file", "path": "/a"}, {"path": "/a"}):
         with pytest.raises(LedgerCorruption):
-            read(broken)
+            read([broken])
 
 
 @pytest.mark.parametrize(
