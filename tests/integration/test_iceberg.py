@@ -129,25 +129,23 @@ class Orders(Source):
         return self.table.scan().to_arrow().to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("changes", "then"), [("ignore", [1]), ("refuse", SourceRewritten), ("feed", SourceChanged)]
-)
-def test_a_removed_file_may_be_gone_unless_its_rows_are_read(orders, changes, then):
+def test_a_removed_file_may_be_gone_unless_its_rows_are_read(orders):
     """As expire_snapshots of Spark deletes it. The remedy was a refreeze, which took rows out."""
-    txids, spout = Txids(), replace(orders.spout, changes=changes)
+    found = {"ignore": Txids(), "refuse": Txids(), "feed": Txids()}
     orders.append((1, "Mon", 5))
-    assert record(spout, txids) == [1]
+    for changes, txids in found.items():
+        assert record(replace(SPOUT, changes=changes), txids) == [1]
     [file] = orders.files(0)
     orders.table.delete("customer = 1")
     orders.append((2, "Tue", 7))
     orders.table.maintenance.expire_snapshots().by_id(orders.ids[0]).commit()
     file.unlink()
-    if changes == "ignore":
-        assert record(spout, txids) == then
-        return
-    with pytest.raises(then, match="since="):
-        record(spout, txids)
-    assert record(replace(spout, since=orders.ids[-1]), txids) == [1]
+    assert record(replace(SPOUT, changes="ignore"), found["ignore"]) == [1]
+    for changes, error in (("refuse", SourceRewritten), ("feed", SourceChanged)):
+        spout, txids = replace(SPOUT, changes=changes), found[changes]
+        with pytest.raises(error, match="since="):
+            record(spout, txids)
+        assert record(replace(spout, since=orders.ids[-1]), txids) == [1]
 
 
 @pytest.fixture
@@ -189,23 +187,22 @@ def filled(orders):
     return orders
 
 
-@pytest.mark.parametrize("operation", ["delete", "overwrite"])
-def test_changes_are_refused_or_left_out_or_read(filled, spark, operation, caplog):
+def test_changes_are_refused_or_left_out_or_read(filled, spark, caplog):
     refuse, ignore = Txids(), Txids()
     assert record(SPOUT, refuse) == [4]
     assert record(replace(SPOUT, changes="ignore"), ignore) == [4]
-    if operation == "delete":
-        filled.table.delete("price = 5")
-    else:
-        filled.table.overwrite(table_of([(9, "Sun", 1)]))
-    with pytest.raises(SourceRewritten, match="removes or rewrites"):
-        record(SPOUT, refuse)
-    filled.append((5, "Tue", 3))
-    last = filled.ids[-1]
-    assert record(replace(SPOUT, since=last), refuse) == [1]
-    assert record(SPOUT, refuse) == []
-    added = [1, 1] if operation == "overwrite" else [1]  # it deletes, and appends
-    assert record(replace(SPOUT, changes="ignore"), ignore) == added
+    for operation in ("delete", "overwrite"):
+        if operation == "delete":
+            filled.table.delete("price = 5")
+        else:
+            filled.table.overwrite(table_of([(9, "Sun", 1)]))
+        with pytest.raises(SourceRewritten, match="removes or rewrites"):
+            record(SPOUT, refuse)
+        filled.append((5, "Tue", 3))
+        assert record(replace(SPOUT, since=filled.ids[-1]), refuse) == [1]
+        assert record(SPOUT, refuse) == []
+        added = [1, 1] if operation == "overwrite" else [1]  # it deletes, and appends
+        assert record(replace(SPOUT, changes="ignore"), ignore) == added
     assert "it is left out" in caplog.text
     feed, spout = Txids(), replace(SPOUT, changes="feed", since=filled.ids[0])
     record(spout, feed)
@@ -243,13 +240,15 @@ def test_files_of_deletes_are_refused(filled, monkeypatch):
 
 
 def test_expired_snapshots_are_said_plainly(filled):
-    txids = Txids()
+    """What `since` names may expire once it was read; each emission failed until it was away."""
+    txids, named, spout = Txids(), Txids(), replace(SPOUT, since=filled.ids[0])
     record(SPOUT, txids)
+    record(spout, named)
     for n in range(3):
         filled.append((n, "Tue", n))
-    ids = filled.ids
-    filled.table.maintenance.expire_snapshots().by_ids(ids[:2]).commit()
+    filled.table.maintenance.expire_snapshots().by_ids(filled.ids[:2]).commit()
     assert record(SPOUT, txids) == [1, 1, 1]  # what had been read may expire
+    assert record(spout, named) == [1, 1, 1]
     filled.append((7, "Tue", 7))
     filled.append((8, "Tue", 8))
     late = Txids()
@@ -275,23 +274,17 @@ def test_an_expired_compaction_that_left_no_txid_is_said_as_such(filled):
     assert record(replace(SPOUT, since=filled.ids[-1]), txids) == [1]
 
 
-def test_a_table_that_was_rolled_back_is_found(filled):
-    txids = Txids()
-    record(SPOUT, txids)
-    filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
-    with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
-        record(SPOUT, txids)
-
-
 def test_a_rollback_is_found_whatever_since_says(filled):
     """It began anew with `since`, and what had been rolled back went on counting."""
-    txids, spout = Txids(), replace(SPOUT, since=filled.ids[0])
+    txids, plain, spout = Txids(), Txids(), replace(SPOUT, since=filled.ids[0])
     record(spout, txids)
     filled.append((5, "Tue", 3))
     record(spout, txids)
+    record(SPOUT, plain)
     filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
-    with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
-        record(spout, txids)
+    for own, taken in ((spout, txids), (SPOUT, plain)):
+        with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
+            record(own, taken)
     filled.append((6, "Tue", 3))
     [current] = [each.snapshot_id for each in filled.table.refresh().history()][-1:]
     assert record(replace(spout, since=current), txids) == [1]
@@ -320,15 +313,6 @@ def test_the_rest_of_a_first_snapshot_is_not_read_after_a_rollback_behind_it(fil
         spout.plan(None, txids)
 
 
-def test_a_snapshot_that_since_names_may_expire_once_it_was_read(filled):
-    """Each emission failed until a person took `since` away."""
-    txids, spout = Txids(), replace(SPOUT, since=filled.ids[0])
-    record(spout, txids)
-    filled.append((5, "Tue", 3))
-    filled.table.maintenance.expire_snapshots().by_ids(filled.ids[:1]).commit()
-    assert record(spout, txids) == [1]
-
-
 def test_another_table_of_the_same_name_is_found(filled):
     txids = Txids()
     record(SPOUT, txids)
@@ -341,20 +325,19 @@ def test_another_table_of_the_same_name_is_found(filled):
 
 def test_a_table_without_a_snapshot_has_nothing(orders, spark):
     assert SPOUT.plan(None, NoItems()) == []
-    frame = SPOUT.frame(spark, Txids().record(empty := read_of_nothing()))
+    empty = BatchMeta(items=(), emitted=SPOUT.count(()))
+    frame = SPOUT.frame(spark, Txids().record(empty))
     assert frame.columns == ["customer", "day", "price", "_x", "_n"]
     assert frame.count() == empty.emitted.count == 0
-
-
-def read_of_nothing() -> Any:
-    from reliability.core.spout import BatchMeta
-
-    return BatchMeta(items=(), emitted=SPOUT.count(()))
 
 
 def test_what_cannot_be_read_is_said(orders, monkeypatch):
     with pytest.raises(SourceUnreadable, match=r"NoSuchTableError.*PYICEBERG_CATALOG__LAKE__URI"):
         IcebergSpout("shop.nothing", catalog="lake").plan(None, NoItems())
+    with orders.table.update_schema() as update:
+        update.add_column("id", UUIDType())
+    with pytest.raises(SchemaMismatch, match="of type uuid"):
+        SPOUT.plan(None, NoItems())
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
     with pytest.raises(LibraryMissing, match=r"package pyiceberg.*reliability\[iceberg\]"):
         SPOUT.plan(None, NoItems())
@@ -456,15 +439,15 @@ def test_fields_inside_columns_without_ids_are_read_by_the_name_mapping(orders, 
         SPOUT.plan(None, NoItems())
 
 
-@pytest.mark.parametrize("day", ["Mon", None])
-def test_a_partition_column_that_no_file_has_is_taken_from_the_partition(orders, tmp_path, day):
-    """As in a table that was Hive's; it was NULL in each row."""
-    add_without_a_column(orders, tmp_path, day)
-    [item] = SPOUT.plan(None, NoItems())
-    assert (item.values, item.stored) == ({"day": day}, "")
-
-
-def test_a_value_that_the_partition_has_in_another_form_is_refused(orders, tmp_path):
+def test_a_partition_column_that_no_file_has_is_taken_from_the_partition(orders, tmp_path):
+    """As in a table that was Hive's; it was NULL in each row, and is refused in another form."""
+    for day in ("Mon", None):
+        add_without_a_column(orders, tmp_path, day)
+    items = SPOUT.plan(None, NoItems())
+    assert [(item.values, item.stored) for item in items] == [
+        ({"day": "Mon"}, ""),
+        ({"day": None}, ""),
+    ]
     with orders.table.update_schema() as update:
         update.add_column("on", DateType())
     with orders.table.update_spec() as spec:
@@ -477,7 +460,7 @@ def test_a_value_that_the_partition_has_in_another_form_is_refused(orders, tmp_p
 
 def add_without_a_column(orders: Orders, folder: Path, value: Any) -> None:
     """Add a file without the column of the partition, which has this value."""
-    path = folder / "added.parquet"
+    path = folder / f"{value}.parquet"
     columns = [n for n in ("customer", "day", "price") if n != orders.table.spec().fields[0].name]
     pq.write_table(table_of([(1, "Tue", 5)]).select(columns), path)
     table = orders.table
@@ -495,13 +478,6 @@ def add_without_a_column(orders: Orders, folder: Path, value: Any) -> None:
         change.set_properties({"schema.name-mapping.default": mapping})
         with change.update_snapshot().fast_append() as append:
             append.append_data_file(file)
-
-
-def test_a_type_that_spark_does_not_read_is_refused(orders):
-    with orders.table.update_schema() as update:
-        update.add_column("id", UUIDType())
-    with pytest.raises(SchemaMismatch, match="of type uuid"):
-        SPOUT.plan(None, NoItems())
 
 
 def test_a_file_of_another_format_is_refused(filled, monkeypatch):

@@ -101,17 +101,11 @@ def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(
 
 
 @in_both_engines
-def test_a_row_that_is_lost_behind_ones_own_spout_is_found(document, pipeline):
+def test_a_loss_behind_ones_own_spout_or_a_change_below_it_fails_the_attempt(document, pipeline):
     first = pipeline(topology(document, all_but_one))
     first.emit(None)
     with pytest.raises(RowsUnaccounted):
         first.process(2)
-
-
-@in_both_engines
-def test_a_change_below_ones_own_spout_fails_the_attempt(document, pipeline):
-    first = pipeline(topology(document))
-    first.emit(None)
     grant = first.begin(1)
     document.write_text(json.dumps({"a": [1], "b": [2], "c": []}))
     with pytest.raises(SourceChanged, match="other lists"):
