@@ -35,7 +35,7 @@ from tests.integration.test_iceberg import orders_in
 from tests.integration.test_parquet_types import REFUSED, types
 from tests.support.batches import batches_of, fold_of_rows, meta_of
 from tests.support.fix_postgres import rows
-from tests.support.lake import table_of, topology
+from tests.support.lake import Values, live_through_six_batches, table_of, topology
 from tests.support.object_store import SECRET, ObjectStore, object_store
 
 
@@ -116,6 +116,37 @@ def test_it_keeps_the_contract(store, spark):
     assert check_spout(spout, Objects(store), spark=spark, others=[pieces])
 
 
+class Orders:
+    """A folder of objects to which people add; each becomes a batch."""
+
+    def __init__(self, store: ObjectStore):
+        self.store, self.numbers = store, count()
+        self.spout = FileSpout("s3a://lake/orders/*.parquet")
+
+    def append(self, *values: Values) -> None:
+        self.store.put(f"orders/{next(self.numbers):03}.parquet", parquet(table_of(values)))
+
+    def moves(self) -> None:
+        """Let the store move an object to another class, by a copy of its bytes."""
+        key = "orders/000.parquet"
+        self.store.client.copy_object(
+            Bucket="lake",
+            Key=key,
+            CopySource=f"lake/{key}",
+            StorageClass="STANDARD_IA",
+            MetadataDirective="REPLACE",
+        )
+
+
+@pytest.mark.slow
+def test_six_batches_through_all_that_happens(store, pipeline, connection):
+    lived = live_through_six_batches(Orders(store), pipeline, connection)
+    store.delete("orders/002.parquet")
+    lived.is_lost(lived.runs[1], 3, r"002\.parquet was emitted and is now unreadable")
+    lived.goes_on()
+    lived.check([*lived.batches[:2], *lived.batches[3:]])
+
+
 def test_a_table_of_delta_lake_is_read_from_it(store, spark):
     place, feed = "s3://lake/delta/orders", {"delta.enableChangeDataFeed": "true"}
     values = [(1, "Mon day", 5), (2, "50%", 7)]
@@ -183,14 +214,8 @@ def test_an_object_is_known_by_its_etag(store):
     [item] = only(FileItem, meta.items)
     assert item.etag
     time.sleep(1.1)  # the store tells times in seconds
-    store.client.copy_object(  # to another class: the same bytes, later
-        Bucket="lake",
-        Key="in/a.csv",
-        CopySource="lake/in/a.csv",
-        StorageClass="STANDARD_IA",
-        MetadataDirective="REPLACE",
-    )
-    spout.verify(meta)
+    store.put("in/a.csv", b"1\n")
+    spout.verify(meta)  # the same bytes, later
     assert [*changed_since(meta.items)] == []
     store.put("in/a.csv", b"2\n")  # as many bytes
     with pytest.raises(SourceChanged, match=r"s3://lake/in/a\.csv changed: etag \w+ is now \w+"):
@@ -216,9 +241,10 @@ def test_requests_that_fail_are_sent_again(store, spark):
         assert read(spark, spout, meta) == Counter({(5,): 4, (0,): 1, (1,): 1})
 
 
-def test_a_store_that_stays_away_allocates_nothing(store, python_pipeline, connection):
-    store.put("orders/000.parquet", parquet(table_of([(1, "Mon", 5)])))
-    run = python_pipeline(topology(FileSpout("s3a://lake/orders/*.parquet")))
+def test_a_store_that_stays_away_allocates_nothing(store, pipeline, connection):
+    source = Orders(store)
+    source.append((1, "Mon", 5))
+    run = pipeline(topology(source.spout))
     down = store.failing(lambda method, path: 503)
     with down, pytest.raises(SourceUnreadable, match="SLOW_DOWN"):
         run.emit(None)
