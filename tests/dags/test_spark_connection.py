@@ -126,7 +126,6 @@ def test_a_connection_means_what_it_means_to_airflows_provider(
     ("connection", "master"),
     [
         ({"host": "local[4]"}, "local[4]"),
-        ({"host": "spark://m", "port": 7077}, "spark://m:7077"),
         ({"host": "m", "port": 7077}, "spark://m:7077"),
     ],
 )
@@ -228,7 +227,7 @@ def test_the_whole_command_for_yarn_and_kubernetes(
 ):  # fmt: skip
     """G10: neither the connection's own secrets nor the ledger's are in it, or in its properties.
 
-    docs/deployment/clusters.md has the properties.
+    docs/deployment/clusters.md has the properties. Environment variables are among them.
     """
     connection = {"host": host, "login": "etl", "password": "hunter2"}
     extra = {**extra, "deploy-mode": deploy_mode, "token": "hunter2"}
@@ -294,15 +293,6 @@ def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(
     assert told["environment"]["TZ"] == "UTC"
     assert not [name for name in told["environment"] if name.startswith("AIRFLOW")]
     assert "hunter2" not in str(told)
-
-
-@pytest.mark.parametrize(
-    ("master", "name"),
-    [("yarn", "spark.yarn.appMasterEnv.TZ"), ("k8s://m", "spark.kubernetes.driverEnv.TZ")],
-)
-def test_env_vars_reach_a_driver_on_another_host(spark_submit, tmp_path, monkeypatch, master, name):
-    connect(monkeypatch, host=master)
-    assert noted(tmp_path, env_vars={"TZ": "UTC"})["conf"] == {name: "UTC"}
 
 
 def test_what_spark_submit_says_is_in_the_tasks_log_without_values_of_secrets(spark_submit, capsys):
@@ -375,7 +365,7 @@ def test_a_driver_is_ended_when_its_attempt_was_and_when_its_task_is(
 
 
 def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_python(
-    airflow_home, tmp_path, monkeypatch
+    spark_submit, tmp_path, monkeypatch
 ):
     """Its PATH has no virtual environment, and what its host says of Python is for others."""
     for name in ("JAVA_HOME", "SPARK_HOME"):
@@ -383,13 +373,9 @@ def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_pytho
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "/nonexistent/python")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    connect(monkeypatch, host="local[1]")
-    application = tmp_path / "application.py"
-    application.write_text(
-        "import os, sys, reliability\n"
-        f"with open({str(tmp_path / 'said')!r}, 'w') as said:\n"
-        "    said.write(f'{sys.executable} {os.environ[\"PYSPARK_PYTHON\"]}')\n"
-    )
-    monkeypatch.setattr(launch, "process_batch", lambda: str(application))
-    operator_of().submit({}, None, GRANT, "process")
-    assert (tmp_path / "said").read_text() == f"{sys.executable} {sys.executable}"
+    python = str(tmp_path / "bin" / "python")  # beside spark-submit
+    monkeypatch.setattr(sys, "executable", python)
+    told = noted(tmp_path)
+    assert told["arguments"][0] == str(tmp_path / "bin" / "spark-submit")
+    environment = told["environment"]
+    assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == python
