@@ -78,14 +78,6 @@ def test_a_process_that_ends_late_is_given_time(
     assert executor_events._seconds_to_end() == seconds
 
 
-def test_a_trigger_fires_in_the_end_if_airflow_tells_no_heartbeat(heartbeats, monkeypatch):
-    from reliability_airflow import executor_events
-
-    heartbeats(None)
-    monkeypatch.setattr(executor_events, "BLIND_SECONDS", 0.05)
-    fire()
-
-
 def test_a_reading_without_an_answer_after_a_long_stall_does_not_fire_a_trigger(
     heartbeats, monkeypatch
 ):
@@ -160,16 +152,20 @@ def test_a_heartbeat_is_what_a_server_tells(airflow_home, monkeypatch, answers, 
     assert asyncio.run(executor_events.read_heartbeat()) == expected
 
 
-def test_a_heartbeat_that_cannot_be_read_lets_no_trigger_hang(heartbeats, monkeypatch):
+def test_a_heartbeat_that_is_not_told_or_cannot_be_read_lets_no_trigger_hang(
+    heartbeats, monkeypatch
+):
     """R5: the file of certificates was not on the triggerer's host."""
     from reliability_airflow import executor_events
 
     async def read():
         raise FileNotFoundError("/etc/ssl/airflow.pem")
 
+    monkeypatch.setattr(executor_events, "BLIND_SECONDS", 0.05)
+    heartbeats(None)
+    fire()
     heartbeats(None)
     monkeypatch.setattr(executor_events, "read_heartbeat", read)
-    monkeypatch.setattr(executor_events, "BLIND_SECONDS", 0.05)
     fire()
 
 
@@ -269,52 +265,38 @@ def start(zone):
     return datetime(2026, 1, 1, tzinfo=zone)
 
 
-@pytest.mark.parametrize(
-    ("zone", "expected"),
-    [
+def test_a_cron_expression_is_in_the_time_zone_of_its_start_date(airflow_home):
+    from reliability_airflow.schedule import timetable_of
+
+    for zone, expected in (
         (timezone.utc, "UTC"),
         (None, "UTC"),
         (ZoneInfo("UTC"), "UTC"),
         (ZoneInfo("Europe/Berlin"), "Europe/Berlin"),
-    ],
-)
-def test_a_cron_expression_is_in_the_time_zone_of_its_start_date(airflow_home, zone, expected):
-    from reliability_airflow.schedule import timetable_of
-
-    timetable = timetable_of("0 2 * * *", start(zone))
-    assert str(getattr(timetable.timezone, "name", timetable.timezone)) == expected
+    ):
+        timetable = timetable_of("0 2 * * *", start(zone))
+        assert str(getattr(timetable.timezone, "name", timetable.timezone)) == expected
+    with pytest.raises(InvalidDefinition, match="ZoneInfo"):  # it has no name
+        timetable_of("@daily", start(timezone(timedelta(hours=1))))
 
 
-def test_a_period_is_a_schedule(airflow_home):
+def test_a_schedule_is_a_period_or_a_cron_expression_that_has_ticks(airflow_home):
     from reliability_airflow.schedule import timetable_of
 
     assert timetable_of(timedelta(hours=6), start(timezone.utc)).delta == timedelta(hours=6)
     assert timetable_of("@quarterly", None).expression == "0 0 1 */3 *"
     assert timetable_of(None, None) is None
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
+    for cron in ("0 0 * MAR fri", "0 0 L * *", "0 0 29 2 *", "@annually"):
+        assert timetable_of(cron, None).expression == cron
+    for schedule in (
         *("@continuously", "hello", "", timedelta(0), timedelta(-1), [], object()),
         "0 0 30 2 *",  # never
         "R R * * *",  # another time whenever it is read
         "R(0-5) 2 * * *",
         timedelta.max,
-    ],
-)
-def test_what_is_no_schedule_is_refused(airflow_home, schedule):
-    from reliability_airflow.schedule import timetable_of
-
-    with pytest.raises(InvalidDefinition, match="cannot have this schedule"):
-        timetable_of(schedule, start(timezone.utc))
-
-
-@pytest.mark.parametrize("cron", ["0 0 * MAR fri", "0 0 L * *", "0 0 29 2 *", "@annually"])
-def test_a_cron_expression_that_has_ticks_is_a_schedule(airflow_home, cron):
-    from reliability_airflow.schedule import timetable_of
-
-    assert timetable_of(cron, None).expression == cron
+    ):
+        with pytest.raises(InvalidDefinition, match="cannot have this schedule"):
+            timetable_of(schedule, start(timezone.utc))
 
 
 def test_a_timetable_whose_intervals_do_not_advance_is_refused(airflow_home):
@@ -336,42 +318,16 @@ def test_a_timetable_whose_intervals_do_not_advance_is_refused(airflow_home):
     assert timetable_of(monthly, None) is monthly
 
 
-def test_a_start_date_whose_zone_has_no_name_is_refused(airflow_home):
-    from reliability_airflow.schedule import timetable_of
-
-    with pytest.raises(InvalidDefinition, match="ZoneInfo"):
-        timetable_of("@daily", start(timezone(timedelta(hours=1))))
-
-
-def test_a_pattern_in_utc_needs_a_schedule_in_utc(airflow_home):
-    """The day of Berlin begins in UTC's day before, whose files it would read."""
-    from reliability_airflow import topology_dag
-    from spark_apps import cdnow_revenue
-
-    with pytest.raises(InvalidDefinition, match="its schedule is in Europe/Berlin"):
-        topology_dag(
-            cdnow_revenue.topology,
-            schedule="@monthly",
-            start_date=start(ZoneInfo("Europe/Berlin")),
-        )
-
-
-def test_a_topology_dag_inside_a_task_group_is_refused(airflow_home):
+def test_a_topology_dag_inside_a_dag_is_a_dag_of_its_own_and_refused_in_a_group(airflow_home):
     from airflow.sdk import DAG, TaskGroup
 
     from reliability_airflow import topology_dag
 
-    with DAG("outer"), TaskGroup("group"), pytest.raises(InvalidDefinition, match="task group"):
-        topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
-
-
-def test_a_topology_dag_inside_a_dag_is_a_dag_of_its_own(airflow_home):
-    from airflow.sdk import DAG
-
-    from reliability_airflow import topology_dag
-
+    arguments = {"schedule": None, "start_date": start(timezone.utc)}
     with DAG("outer") as outer:
-        dag = topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
+        dag = topology_dag(global_count.topology, **arguments)
+        with TaskGroup("group"), pytest.raises(InvalidDefinition, match="task group"):
+            topology_dag(global_count.topology, **arguments)
     assert dag.dag_id == "global_count"
     assert not outer.tasks
     assert dag.has_task("settle")
@@ -420,9 +376,6 @@ def test_a_task_stays_a_moment_only_while_one_txid_is_ahead_of_it(stays, reason)
     assert stays(8, reason) == 0
 
 
-def test_a_replay_is_next_after_none(stays):
+def test_a_replay_and_a_task_of_a_paused_topology_leave_at_once(stays):
     assert stays(7, WaitReason(what=WaitsFor.REPLAY_PLACE, behind=(2, 6), most=2)) == 0
-
-
-def test_a_task_of_a_paused_topology_leaves_at_once(stays):
     assert stays(7, WaitReason(what=WaitsFor.RESUME, detail="at night")) == 0
