@@ -154,15 +154,19 @@ def test_a_timetable_of_ones_own_goes_with_either_spout(airflow_home, limit, wan
 
 
 def test_continuous_runs_follow_each_other(dag_of):
-    """Airflow makes one at a time: a later one takes over what a failed one has left."""
+    """Airflow makes one at a time: a later one takes over what a failed one has left.
+
+    Otherwise a cleared run queues behind a later one that waits for it (E2).
+    """
     from reliability_airflow.schedule import active_runs_limit
 
     dag = dag_of(topology(), "@continuous")
     assert dag.max_active_runs == active_runs_limit(dag.timetable) == 1
     with pytest.raises(ValueError, match="max_active_runs <= 1"):
         dag_of(topology(), "@continuous", max_active_runs=2)
-    with pytest.raises(InvalidDefinition, match="at least 2"):
-        dag_of(topology(), "@once", max_active_runs=1)
+    for own, schedule in ((topology(), "@once"), (topology(DAILY), "@daily")):
+        with pytest.raises(InvalidDefinition, match=r"topology words: .*at least 2"):
+            dag_of(own, schedule, max_active_runs=1)
 
 
 # --- time zones ----------------------------------------------------------------------------------
@@ -173,7 +177,7 @@ def test_continuous_runs_follow_each_other(dag_of):
     [
         # whose dates these are must be said, where it makes a difference
         (DAILY, "", "@daily", False, []),
-        (DAILY, "", "@daily", True, "its spout does not say in which time zone"),
+        (DAILY, "", "@daily", True, f"its schedule is {LOCAL}, and its spout does not say in"),
         (DAILY, "", DAY, True, "its spout does not say in which time zone"),
         (DAILY, "UTC", "@daily", True, []),
         (DAILY, BERLIN, "@daily", True, []),
