@@ -61,9 +61,23 @@ def versions(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def airflow(environment, dates_folder, versions):
+def lineage(request, dates_folder) -> dict[str, str]:
+    """Settings of OpenLineage, if a test of this run reads what it tells.
+
+    With them each task loads the provider's listener, a quarter of what its process does.
+    """
+    if not any(item.path.stem == "test_lineage_in_airflow" for item in request.session.items):
+        return {}
+    transport = {"type": "file", "log_file_path": str(dates_folder / "lineage"), "append": True}
+    return {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
+        "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",  # of DAGs that ask for it
+    }
+
+
+@pytest.fixture(scope="package")
+def airflow(environment, dates_folder, versions, lineage):
     """The environment with Airflow up and the DAGs read."""
-    lineage = {"type": "file", "log_file_path": str(dates_folder / "lineage"), "append": True}
     stand_in = put_command(dates_folder / "bin")
     bundles = [
         _bundle("examples", LOCAL_BUNDLE),
@@ -87,8 +101,7 @@ def airflow(environment, dates_folder, versions):
             "AIRFLOW_CONN_STAND_IN": json.dumps(
                 {"conn_type": "spark", "host": "local", "extra": stand_in}
             ),
-            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
-            "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",  # of DAGs that ask for it
+            **lineage,
             "AIRFLOW__SECRETS__BACKEND": "tests.end_to_end.secrets_in_file.SecretsInFile",
             "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"path": str(dates_folder / "secrets")}),
             # a DAG's own connection comes before the service file, not before this variable
