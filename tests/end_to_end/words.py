@@ -24,8 +24,8 @@ DAYS = {
         *("cleared", "dry_run", "traced", "outage", "late", "outage_long", "late_long"),
         *("without_api", "before_api", "crowd", "celery"),
     ),
-    (1, 2): ("held", "placed", "chosen", "twice", "told", "backlog"),
-    (1, 3): ("paged", "doubled"),
+    (1, 2): ("held", "placed", "chosen", "twice", "told", "backlog", "paged"),
+    (1, 3): ("doubled",),
 }
 #: What some of them are made with.
 MADE_WITH: dict[str, dict[str, Any]] = {
