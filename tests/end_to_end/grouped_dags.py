@@ -31,7 +31,7 @@ with DAG(
     "mart",
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=START,
-    end_date=START + timedelta(days=2, hours=12),
+    end_date=START + timedelta(days=1, hours=12),
     catchup=True,
     default_args={"retries": 1, "retry_delay": timedelta(seconds=1)},
 ) as mart:
