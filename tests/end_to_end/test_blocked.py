@@ -32,13 +32,18 @@ def blocked(dates: Dates) -> Dag:
 
 @story(blocked)
 def test_one_broken_day_turns_no_other_red_and_one_command_resumes_what_is_undone(dates, dag):
-    """E2: one truncated file made eleven of twelve months red."""
+    """E2: one truncated file made eleven of twelve months red; a retry asks for nothing new."""
     expected = ["success", "failed", "running", "failed"]
     wait_for(lambda: dag.states_now() == expected, "the broken days")
     first, second, third, fourth = dag.runs()
     wait_for(lambda: waits(dag, third), "the day behind to wait")
     # otherwise a rollback to an interval would keep later ones and take back earlier ones (E3)
     assert [day for _, day in dag.txids()] == DAYS[:3]
+    tries = [status for name, status in dag.attempts().items() if name.startswith("2:")]
+    assert len(tries) == 2
+    assert {*tries} <= {"FAILED", "FENCED"}
+    asked = [(kind, what) for txid, kind, what, _ in dag.requests() if txid == 2]
+    assert asked == [("backfill", "COMMIT")]
     said = dates.reliability("status")
     assert "txid 2" in said
     assert f"resume-runs {dag.dag_id}" in said

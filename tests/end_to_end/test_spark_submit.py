@@ -80,6 +80,9 @@ def test_a_backfill_with_a_killed_driver_is_exact(backfilled, ledger):
         "COMMITTED",
     ]
     assert attempt_id == "0"
+    # a retry asks for nothing new
+    asked = [(n, "backfill", "COMMIT", "SATISFIED") for n in (1, 2)]
+    assert backfilled["dag"].requests() == asked
     assert {*attempts.values()} == {"FENCED", "COMMITTED"}, "an attempt lives when all is done"
 
 

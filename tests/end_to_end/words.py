@@ -33,12 +33,10 @@ MADE_WITH: dict[str, dict[str, Any]] = {
     "cleared": {"max_active_runs": 2},
 }
 #: What is run by hand alone.
-BY_HAND: dict[str, dict[str, int]] = {
+BY_HAND: dict[str, dict[str, Any]] = {
     "overridden": {"retries": 2},
     "red": {"retries": 0},
-    "remade": {"retries": 2},
-    "retried": {"retries": 99},
-    "blocked": {"retries": 1, "max_active_runs": 16},
+    "blocked": {"retries": 1, "max_active_runs": 16, "unanchored": []},
     "crowded": {"retries": 1, "max_active_runs": 2},
     "tested": {"retries": 0},
     "tested_red": {"retries": 0},
