@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dev.services.files import write_private
 from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dag, Dates, publish
 from tests.end_to_end.stand_in import put_command
@@ -79,6 +81,10 @@ def lineage(request, dates_folder) -> dict[str, str]:
 def airflow(environment, dates_folder, versions, lineage):
     """The environment with Airflow up and the DAGs read."""
     stand_in = put_command(dates_folder / "bin")
+    users = {"admin": "admin", **USERS}
+    # Airflow empties the file to add a user while others read it
+    passwords = {name: secrets.token_urlsafe(18) for name in users}
+    write_private(environment.airflow.passwords_file, json.dumps(passwords))
     bundles = [
         _bundle("examples", LOCAL_BUNDLE),
         _bundle("dates", LOCAL_BUNDLE, path=str(dates_folder / "dags"), refresh_interval=1),
@@ -96,7 +102,7 @@ def airflow(environment, dates_folder, versions, lineage):
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW__CORE__AUTH_MANAGER": "tests.end_to_end.auth_manager.OneDagLess",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
-                f"{name}:{role}" for name, role in {"admin": "admin", **USERS}.items()
+                f"{name}:{role}" for name, role in users.items()
             ),
             "AIRFLOW_CONN_STAND_IN": json.dumps(
                 {"conn_type": "spark", "host": "local", "extra": stand_in}
