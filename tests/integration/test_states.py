@@ -1,4 +1,4 @@
-"""States on real Postgres: what commits and replays do to one table (rules C3, H1 to H3, H5, H6).
+"""States on real Postgres: what commits, replays and compactions do (rules C3, H1 to H3, H5, H6).
 
 Every test lives in one transaction that is rolled back; Spark is not needed, see test_frames.py.
 """
@@ -31,6 +31,8 @@ from reliability import (
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
 from reliability.states.kinds.keyed import KeyedState
+from reliability.transaction.inspect.verify import verify_state
+from reliability.transaction.maintain.compaction import MAX_ROWS, fold_step
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState, in_fixed_order, reduce_rows
 
@@ -85,8 +87,13 @@ STATES = {
         values={"price": Append("price", "numeric(14,2)"), "tags": Append("tags", "text[]")},
     ),
 }
-OPAQUE = OpaqueState("s", key=KEY, values=STATES["recompute"].values)
-TRANSACTIONAL = TransactionalState("s", key=KEY, values=STATES["recompute"].values)
+KINDS = {
+    **STATES,
+    "opaque": OpaqueState("s", key=KEY, values=STATES["recompute"].values),
+    "transactional": TransactionalState("s", key=KEY, values=STATES["recompute"].values),
+}
+
+COMPACTED = ("inverse", "recompute", "orders", "one row")
 
 TEXTS = st.sampled_from([None, "", "a", "B", "ä", "Z", "a b", 'q"\\,{}'])
 ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -156,67 +163,86 @@ def examples(number):
     )
 
 
+def fold_through(one, txid, max_rows=MAX_ROWS):
+    """Fold everything up to a txid, as compact does once it is decided."""
+    steps = []
+    while step := fold_step(one.tx, one.tables, txid, max_rows):
+        steps.append(step)
+    return steps
+
+
+def kept(one):
+    """Return place and key of each row that counts; those of replaced attempts lie beside them."""
+    names = ", ".join(one.tables.key)
+    statement = SQL(
+        f"SELECT _txid, _attempt_id, {names} FROM {{}} JOIN reliability.contribution"
+        " ON txid = _txid AND attempt_id = _attempt_id ORDER BY 1, 2, 3"
+    )
+    return [tuple(row.values()) for row in one.tx.all(statement.format(one.tables.contribution))]
+
+
+def assert_exact(one):
+    verified = verify_state(one.tx, one.tables)
+    assert verified.is_exact, verified
+    assert verified.rows == len(one.contents())
+
+
 # --- for every aggregator ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", STATES)
-@examples(12)
+@pytest.mark.parametrize("name", KINDS)
+@examples(10)
 @given(
-    batches=st.lists(BATCHES, min_size=1, max_size=3),
-    replays=st.lists(st.tuples(st.integers(0, 2), BATCHES), min_size=1, max_size=2),
+    batches=st.lists(BATCHES, min_size=1, max_size=4),
+    changes=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), BATCHES), min_size=1, max_size=3
+    ),
     after=BATCHES,
     parts=PARTS,
+    max_rows=st.sampled_from([1, 3, 1000]),
 )
 def test_txids_give_the_aggregate_of_all_rows_and_a_replay_that_with_its_new_ones(
-    shared_connection, name, batches, replays, after, parts
+    shared_connection, name, batches, changes, after, parts, max_rows
 ):
-    """H1, H3: as if the new rows had been those of the txid from the start."""
+    """H1, H3: as if the new rows had been those of the txid from the start.
+
+    Whatever has been compacted before. Of an opaque state, only the last txid is replaced, but
+    whole: keys that the new batch lacks get their previous value, or go (Storm O1, O9).
+    """
     with rolled_back(shared_connection) as tx:
-        one = OneState(tx, STATES[name])
+        one = OneState(tx, KINDS[name])
         committed = {one.commit(batch, parts): batch for batch in batches}
         assert found(one) == expected(one.state, committed)
-        for place, rows in replays:
-            txid = 1 + place % len(batches)
-            one.replay(txid, rows, parts)
-            committed[txid] = rows
-            assert found(one) == expected(one.state, committed)
-        committed[one.commit(after, parts)] = after  # C3: no row is left with too great a txid
+        through = 0
+        for horizon, place, rows in changes:
+            if name in COMPACTED:
+                through = max(through, min(horizon, len(batches) - 1))
+                fold_through(one, through, max_rows)
+                assert found(one) == expected(one.state, committed)
+                folded = [row[2:] for row in kept(one) if row[0] <= through]
+                assert len(folded) == len(set(folded))
+            replayable = replayable_txids(name, through, len(batches))
+            if replayable:
+                txid = replayable[place % len(replayable)]
+                one.replay(txid, rows, parts)
+                committed[txid] = rows
+                assert found(one) == expected(one.state, committed)
+            if name in STATES:
+                assert_exact(one)
+        committed[one.commit(after)] = after  # C3: no row is left with too great a txid
+        if name in COMPACTED:
+            fold_through(one, len(batches) + 1, max_rows)
         assert found(one) == expected(one.state, committed)
+        if name in STATES:
+            assert_exact(one)
+        else:
+            assert one.staged() == []
 
 
-@examples(12)
-@given(
-    batches=st.lists(BATCHES, min_size=1, max_size=3),
-    replays=st.lists(BATCHES, min_size=1, max_size=2),
-    after=BATCHES,
-    again=BATCHES,
-)
-def test_an_opaque_state_replaces_the_last_txid_whole(
-    shared_connection, batches, replays, after, again
-):
-    """Storm O1, O9: keys that the new batch lacks get their previous value, or go."""
-    with rolled_back(shared_connection) as tx:
-        one = OneState(tx, OPAQUE)
-        committed = {one.commit(batch): batch for batch in batches}
-        for rows in replays:
-            one.replay(len(batches), rows)
-            committed[len(batches)] = rows
-            assert found(one) == expected(one.state, committed)
-        committed[one.commit(after)] = after
-        one.replay(len(batches) + 1, again)
-        committed[len(batches) + 1] = again
-        assert found(one) == expected(one.state, committed)
-        assert one.staged() == []
-
-
-@examples(10)
-@given(batches=st.lists(BATCHES, min_size=1, max_size=4))
-def test_a_transactional_state_holds_what_the_others_hold(shared_connection, batches):
-    with rolled_back(shared_connection) as tx:
-        one = OneState(tx, TRANSACTIONAL)
-        committed = {one.commit(batch): batch for batch in batches}
-        assert found(one) == expected(one.state, committed)
-        assert one.staged() == []
+def replayable_txids(name, compacted_through, last):
+    """Return what a state of this kind can replace of the txids 1 to `last`."""
+    first = {"opaque": last, "transactional": last + 1}.get(name, compacted_through + 1)
+    return range(first, last + 1)
 
 
 # --- an order of one's own (H6) ------------------------------------------------------------------
@@ -256,6 +282,7 @@ def test_a_late_january(tx, aggregator, first, second, winner):
     ("aggregator", "winner"), [(Latest, "b, txid 2"), (Upsert, "b, txid 2"), (First, "a, txid 1")]
 )
 def test_ties_are_broken_by_txid_then_by_tuple_id(tx, aggregator, winner):
+    """H6: whichever way the row was worked out, by a commit or by a replay."""
     one = OneState(tx, by_month(aggregator))
     one.commit([order_of(1, 7, v="b, txid 1"), order_of(1, 5, v="a, txid 1")], parts=2)
     one.commit([order_of(1, 3, v="b, txid 2"), order_of(1, -9, v="a, txid 2")], parts=2)
@@ -357,14 +384,6 @@ def test_trident_s_worked_example(tx):
     assert one.select("word, n") == [("apple", 7), ("dog", 2), ("man", 3)]
 
 
-def test_what_keeps_no_history_says_so(tx):
-    """H2: `compacted` is not `present` and not `empty`."""
-    one = OneState(tx, TransactionalState("s", **COUNTS))
-    one.commit(words("a", "a", "b"), parts=2)
-    one.commit([])
-    assert one.headers() == [(1, "compacted", 2), (2, "empty", 0)]
-
-
 @pytest.mark.parametrize(
     ("kind", "txid", "why"),
     [
@@ -373,9 +392,12 @@ def test_what_keeps_no_history_says_so(tx):
     ],
 )
 def test_what_cannot_be_replaced_is_refused_and_stays(tx, kind, txid, why):
+    """H2: of what keeps no history, `compacted` is not `present` and not `empty`."""
     one = OneState(tx, kind("s", **COUNTS))
-    one.commit(words("a"))
-    one.commit(words("a", "b"))
+    one.commit(words("a", "a", "b"), parts=2)
+    one.commit([])
+    if kind is TransactionalState:
+        assert one.headers() == [(1, "compacted", 2), (2, "empty", 0)]
     before = one.contents()
     with pytest.raises(ReplayNotPossible, match=why):
         one.replay(txid, words("c"))
@@ -464,9 +486,3 @@ def test_appended_rows_are_the_contribution_and_are_kept_once(tx):
     one.replay(1, words("b"))
     assert one.select(columns) == [("a", 1, 2, 0), ("b", 1, 1, 1)]
     assert one.headers() == [(1, "present", 1), (2, "present", 1)]
-
-
-def test_rows_can_be_appended_without_a_key(tx):
-    one = OneState(tx, State("s", values={"x": Append("_x")}))
-    one.commit(words("a", "a"))
-    assert one.select("x") == [(1,), (2,)]
