@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Count, Latest, OpaqueState, State, Sum, TransactionalState
+from reliability import Count, OpaqueState, State, Sum, TransactionalState
 from reliability.core.errors import (
     LedgerCorruption,
     ParkNotPossible,
@@ -96,7 +96,10 @@ def test_a_key_goes_with_its_last_row_and_a_sum_turns_null_again(connection):
 
 
 def test_a_rollback_fences_what_is_processed_and_holds_the_txids(connection):
-    """H4: else whoever drains next would commit them at once."""
+    """H4: else whoever drains next would commit them at once.
+
+    Their requests are closed, a satisfied one too, or its run would be told that it is done.
+    """
     shop = Shop(connection)
     shop.deliver(made(1), made(2), made(3))
     for txid in (1, 2):
@@ -108,6 +111,8 @@ def test_a_rollback_fences_what_is_processed_and_holds_the_txids(connection):
         ["ROLLED_BACK"],
         ["FENCED"],
     ]
+    asked = "SELECT txid, status FROM reliability.request ORDER BY txid"
+    assert shop.ask(asked) == [(1, "SATISFIED"), (2, "CLOSED"), (3, "CLOSED")]
     assert shop.runner.commit(2) == []
     shop.clear(2)
     with pytest.raises(TxidHeld):
@@ -115,24 +120,6 @@ def test_a_rollback_fences_what_is_processed_and_holds_the_txids(connection):
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
     [run] = release(connection, "shop")
     assert run.txids == (2, 3)
-
-
-def test_a_rollback_sets_each_rows_txid_back_so_that_the_next_commit_finds_it_older(
-    shop, connection
-):
-    """H4: row txid 3 would block the new commit of 2."""
-    before = shop.tables()
-    roll_back(connection, "shop", 1, "back")
-    release(connection, "shop")
-    shop.do_again(2, 3)
-    assert shop.tables() == before
-
-
-def test_a_rollback_closes_every_request_of_the_later_txids(shop, connection):
-    """H4: a satisfied one too, or its run would be told that it is done."""
-    roll_back(connection, "shop", 1, "back")
-    asked = "SELECT txid, status FROM reliability.request ORDER BY txid"
-    assert shop.ask(asked) == [(1, "SATISFIED"), (2, "CLOSED"), (3, "CLOSED")]
 
 
 # --- H5 ------------------------------------------------------------------------------------------
@@ -207,25 +194,6 @@ def elsewhere(add_database):
 # --- H6, H7 --------------------------------------------------------------------------------------
 
 
-def test_of_two_rows_that_are_equal_by_the_order_the_later_txid_wins(connection):
-    """H6: whichever way the row was worked out, by a commit or by a replay."""
-    by = {"word": "text"}
-    state = State("last", values={"price": Latest("price", by=by, type="numeric(14,2)")})
-    shop = committed(connection, [row(price="1")], [row(price="2")], kinds=lambda _: [state])
-    assert shop.ask("SELECT price FROM last") == [(2,)]
-    shop.correct(1, [row(price="3")])
-    assert shop.ask("SELECT price FROM last") == [(2,)]
-
-
-def test_appended_rows_are_the_contribution_and_kept_once(shop, connection):
-    """H6."""
-    assert shop.ask("SELECT count(*) FROM reliability_contribution.shop__log") == [(0,)]
-    assert shop.ask("SELECT count(*) FROM log WHERE _txid = 2") == [(6,)]
-    shop.correct(2, made(22))
-    asked = "SELECT DISTINCT _attempt_id FROM log WHERE _txid = 2"
-    assert shop.ask(asked) == [(1,)]
-
-
 def test_a_table_belongs_to_one_state_of_one_topology(connection):
     """H7: two would both believe that what is in it is theirs to take out."""
     committed(connection, kinds=lambda _: [State("totals", values={"n": Count()})])
@@ -251,8 +219,8 @@ def poisoned(connection):
     return shop
 
 
-def test_a_parked_txid_lets_order_go_on_and_satisfies_nobody(connection):
-    """C7: a retry must not take it in again."""
+def test_a_parked_txid_lets_order_go_on_satisfies_nobody_and_comes_back_as_a_replay(connection):
+    """C7: a retry must not take it in again; a replay makes all as if it had never been parked."""
     shop = poisoned(connection)
     request_id = shop.runner.contact(1, shop.who(1)).request_id
     done = park(connection, "shop", 1, "a broken file")
@@ -267,6 +235,10 @@ def test_a_parked_txid_lets_order_go_on_and_satisfies_nobody(connection):
     assert shop.ask(asked) == [("PARKED", "a broken file")]
     asked = "SELECT DISTINCT presence FROM reliability.contribution WHERE txid = 1"
     assert shop.ask(asked) == [("empty",)]
+    shop.replay(1)
+    right = Shop(connection, name="right", kinds=lambda _: renamed(shop))
+    right.commit(*(made(n) for n in (1, 2, 3)))
+    assert list(shop.tables().values()) == list(right.tables().values())
 
 
 def test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it(connection):
@@ -281,17 +253,6 @@ def test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it(conne
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(3,)]
     asked = "SELECT status, reason FROM reliability.request WHERE request_id = %(request_id)s"
     assert shop.ask(asked, request_id=request_id) == [("PARKED", "parked: not yet")]
-
-
-def test_a_parked_txid_comes_back_as_a_replay(connection):
-    """C7: then all is as if it had never been parked."""
-    shop = poisoned(connection)
-    park(connection, "shop", 1, "a broken file")
-    shop.replay(1)
-    right = Shop(connection, name="right", kinds=lambda _: renamed(shop))
-    for txid in right.deliver(*(made(n) for n in (1, 2, 3))):
-        right.transact(txid)
-    assert list(shop.tables().values()) == list(right.tables().values())
 
 
 def renamed(shop):
@@ -312,27 +273,18 @@ def test_a_skipped_txid_satisfies_who_asked_for_it(connection):
 
 
 def test_only_what_was_emitted_and_has_not_committed_can_be_parked(connection):
-    """C7."""
+    """C7: what is processed of it is fenced."""
     shop = committed(connection, made(1))
+    before = shop.tables()
     with pytest.raises(ParkNotPossible, match="has already committed"):
         park(connection, "shop", 1, "no")
     with pytest.raises(ParkNotPossible, match="never emitted"):
         park(connection, "shop", 2, "no")
     shop.deliver(made(2))
     shop.process(2)
-    shop.runner.commit(2)
-    with pytest.raises(ParkNotPossible, match="has already committed"):
-        park(connection, "shop", 2, "no")
-
-
-def test_what_is_processed_of_a_parked_txid_is_fenced(connection):
-    """C7, in two databases too."""
-    shop = Shop(connection)
-    shop.deliver(made(1))
-    shop.process(1)
-    park(connection, "shop", 1, "wrong, though it can be processed")
-    assert statuses(shop, 1) == ["FENCED", "COMMITTED"]
-    assert all(contents == [] for contents in shop.tables().values())
+    park(connection, "shop", 2, "wrong, though it can be processed")
+    assert statuses(shop, 2) == ["FENCED", "COMMITTED"]
+    assert shop.tables() == before
 
 
 def test_a_txid_is_parked_in_every_database(connection, elsewhere):

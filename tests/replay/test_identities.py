@@ -61,21 +61,6 @@ def corrected(seed):
     return made(seed + 100)
 
 
-@FEW_KEYS
-def test_a_replay_of_the_same_is_an_identity_and_says_so(shop):
-    before = shop.tables()
-    differences = shop.replay(2)
-    assert [str(one) for one in differences] == [
-        "all_of_it: unchanged",
-        "exact: unchanged",
-        "log: unchanged",
-        "newest: unchanged",
-        "recomputed: unchanged",
-        "viewed: unchanged",
-    ]
-    assert shop.tables() == before
-
-
 def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(shop):
     """H3: each correction replaces the one before it, which stays in the table of contributions."""
     before, original = shop.tables(), shop.makes[2]
@@ -83,7 +68,14 @@ def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(
     assert not all(one.is_nothing for one in there.values())
     once = shop.tables()
     assert once != before
-    assert all(one.is_nothing for one in shop.correct(2, corrected(2)))
+    assert [str(one) for one in shop.correct(2, corrected(2))] == [
+        "all_of_it: unchanged",
+        "exact: unchanged",
+        "log: unchanged",
+        "newest: unchanged",
+        "recomputed: unchanged",
+        "viewed: unchanged",
+    ]
     assert shop.tables() == once
     back = {one.state: one for one in shop.correct(2, original)}
     assert shop.tables() == before
@@ -94,29 +86,38 @@ def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(
         assert dict(back[state].moved) == {name: -by for name, by in one.moved.items()}
 
 
-@FEW_KEYS
-def test_a_correction_gives_what_correct_code_had_given(shop):
-    shop.correct(3, corrected(3))
-    assert right_tables(shop, "right") == shop.tables()
-
-
 @pytest.mark.parametrize(
     "to_txid",
     [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)],
 )
 def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
-    before = shop.tables()
+    """H4: what is held would otherwise commit at once with the next run.
+
+    And a row's txid goes back, too, or the row would block the new commit of an earlier one.
+    """
+    before, later = shop.tables(), to_txid + 1
+    told = roll_back(shop.connection, "shop", to_txid, "maybe", dry_run=True)
+    assert (shop.tables(), told.commit_number) == (before, None)
     done = roll_back(shop.connection, "shop", to_txid, "a wrong delivery")
-    assert done.held == range(to_txid + 1, 6)
+    assert done.differences == told.differences
+    assert done.held == range(later, 6)
     assert not any(one.is_nothing for one in done.differences)
     held = "SELECT txid FROM reliability.transaction WHERE held_reason IS NOT NULL ORDER BY txid"
-    assert [txid for (txid,) in shop.ask(held)] == list(range(to_txid + 1, 6))
+    assert [txid for (txid,) in shop.ask(held)] == list(range(later, 6))
+    for again in (to_txid, later):
+        with pytest.raises(RollbackNotPossible):
+            roll_back(shop.connection, "shop", again, "back")
+    shop.clear(later)
+    with pytest.raises(TxidHeld, match=f"txid {later}: it is held: a wrong delivery"):
+        shop.transact(later)
+    [fresh] = shop.deliver(made(6))
+    with shop.connection.transaction() as tx:
+        blocked = read_standing(tx, "shop").snapshot(fresh).blocked
+    assert blocked is not None
+    assert "held: a wrong delivery" in blocked.describe()
     [run] = release(shop.connection, "shop")
-    assert (run.run_id, run.txids) == ("run 1", tuple(range(to_txid + 1, 6)))
-    for txid in run.txids:
-        shop.clear(txid)
-    for txid in run.txids:
-        shop.transact(txid)
+    assert (run.run_id, run.txids) == ("run 1", tuple(range(later, 6)))
+    shop.do_again(*run.txids)
     assert shop.tables() == before
 
 
@@ -136,53 +137,28 @@ def shop_tables_after(shop, n):
 
 
 @FEW_KEYS
-def test_what_was_rolled_back_is_not_again_and_neither_processed_nor_passed_by(shop):
-    """H4: what is held would otherwise commit at once with the next run."""
-    roll_back(shop.connection, "shop", 3, "a wrong delivery")
-    with pytest.raises(RollbackNotPossible, match="txid 3 is the last"):
-        roll_back(shop.connection, "shop", 3, "back")
-    with pytest.raises(RollbackNotPossible, match="1 to 3"):
-        roll_back(shop.connection, "shop", 4, "back")
-    shop.clear(4)
-    with pytest.raises(TxidHeld, match="txid 4: it is held: a wrong delivery"):
-        shop.transact(4)
-    [later] = shop.deliver(made(6))
-    with shop.connection.transaction() as tx:
-        blocked = read_standing(tx, "shop").snapshot(later).blocked
-    assert blocked is not None
-    assert "held: a wrong delivery" in blocked.describe()
-
-
-@FEW_KEYS
-def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
+def test_a_dry_run_tells_what_a_replay_does_and_one_that_died_is_in_nobodys_way(shop):
+    """R2: neither changes anything, and nobody commits it."""
     before, original = shop.tables(), shop.makes[2]
     shop.makes[2] = corrected(2)
     told = shop.dry_run(2)
+    assert not all(one.is_nothing for one in told)
     assert shop.tables() == before
     assert statuses(shop, 2) == ["COMMITTED", "DRY_RUN"]
     run = shop.run_of(2)
     assert shop.runner.settle(run, shop.txids_of(run)) == [t for t in shop.txids_of(run) if t != 2]
+    shop.clear(2)
+    died = patch.object(run_module, "dry_run_replay", side_effect=KeyboardInterrupt)
+    with died, pytest.raises(KeyboardInterrupt):
+        shop.transact(2, run, is_dry_run=True)
+    assert statuses(shop, 2) == ["COMMITTED", "DRY_RUN", "PROCESSED"]
+    assert shop.runner.commit(2) == []
     assert shop.replay(2) == told
+    assert statuses(shop, 2) == ["REPLACED", "DRY_RUN", "FENCED", "COMMITTED"]
     assert shop.runner.settle(run, []) == shop.txids_of(run)
     shop.makes[2] = original
     shop.replay(2)
     assert shop.tables() == before
-
-
-@FEW_KEYS
-def test_a_dry_run_that_died_is_in_nobodys_way(shop):
-    """R2: and nobody commits it."""
-    shop.makes[2] = corrected(2)
-    shop.clear(2)
-    run = shop.run_of(2)
-    died = patch.object(run_module, "dry_run_replay", side_effect=KeyboardInterrupt)
-    with died, pytest.raises(KeyboardInterrupt):
-        shop.transact(2, run, is_dry_run=True)
-    assert statuses(shop, 2) == ["COMMITTED", "PROCESSED"]
-    assert shop.runner.commit(2) == []
-    told = shop.replay(2)
-    assert not all(one.is_nothing for one in told)
-    assert statuses(shop, 2) == ["REPLACED", "FENCED", "COMMITTED"]
 
 
 @FEW_KEYS
@@ -193,15 +169,6 @@ def test_a_dry_run_needs_what_has_committed(connection):
     who = TaskContact(run=run, task="emit", this_try=TaskTry(max_tries=0), is_dry_run=True)
     with pytest.raises(NothingToReplay):
         shop.runner.emit(None, who, max_batches=9)
-
-
-@FEW_KEYS
-def test_a_dry_run_of_a_rollback_changes_nothing(shop):
-    before = shop.tables()
-    told = roll_back(shop.connection, "shop", 2, "maybe", dry_run=True)
-    assert shop.tables() == before
-    assert told.commit_number is None
-    assert roll_back(shop.connection, "shop", 2, "yes").differences == told.differences
 
 
 @FEW_KEYS

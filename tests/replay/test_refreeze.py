@@ -28,6 +28,11 @@ from tests.support.fix_shop import shop_with
 origin, shop = shop_with(3)
 
 
+FROZEN = (
+    "SELECT txid, batch_meta, emitted_xor, emitted_count FROM reliability.transaction ORDER BY 1"
+)
+
+
 def exchange(shop, txid, rows):
     """A corrected delivery with another number of rows takes the place of the first one."""
     shop.source.sizes[txid - 1] = len(rows)
@@ -35,13 +40,23 @@ def exchange(shop, txid, rows):
 
 
 def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
-    before = shop.tables()
+    """E4: and a dry run shows before what that would change, and freezes nothing."""
+    before, frozen = shop.tables(), shop.ask(FROZEN)
+    assert shop.runner.refreeze(2, "why not") is None  # it is unchanged
+    assert all(one.is_nothing for one in shop.dry_run(2, as_refrozen=True))
     exchange(shop, 2, made(9, rows=8))
-    with pytest.raises(SourceChanged):
+    for read in (shop.replay, shop.dry_run):
+        with pytest.raises(SourceChanged):
+            read(2)
+    would = shop.dry_run(2, as_refrozen=True)
+    assert (shop.tables(), shop.ask(FROZEN)) == (before, frozen)
+    assert shop.ask("SELECT * FROM reliability.refreeze") == []
+    with pytest.raises(SourceChanged):  # nor does a replay read it without being asked
         shop.replay(2)
-    assert shop.tables() == before
     assert shop.runner.refreeze(2, "a wrong delivery")
-    differences = {one.state: one for one in shop.replay(2)}
+    done = shop.replay(2)
+    assert done == would
+    differences = {one.state: one for one in done}
     assert differences["all_of_it"].moved["n"] == 2
     asked = "SELECT emitted_count FROM reliability.transaction ORDER BY txid"
     assert shop.ask(asked) == [(6,), (8,), (6,)]
@@ -75,27 +90,6 @@ def test_what_is_told_of_a_txid_is_what_its_tables_count_until_its_replay_commit
     assert told() == (17, 6, 5, 5)
 
 
-FROZEN = (
-    "SELECT txid, batch_meta, emitted_xor, emitted_count FROM reliability.transaction ORDER BY 1"
-)
-
-
-def test_a_dry_run_shows_what_an_exchanged_batch_would_change_and_freezes_nothing(shop):
-    """E4: the one way to see a corrected file was to let it count."""
-    before, frozen = shop.tables(), shop.ask(FROZEN)
-    exchange(shop, 2, made(9, rows=8))
-    with pytest.raises(SourceChanged):
-        shop.dry_run(2)
-    would = shop.dry_run(2, as_refrozen=True)
-    assert (shop.tables(), shop.ask(FROZEN)) == (before, frozen)
-    assert shop.ask("SELECT count(*) FROM reliability.refreeze") == [(0,)]
-    with pytest.raises(SourceChanged):  # nor does a replay read it without being asked
-        shop.replay(2)
-    shop.runner.refreeze(2, "a wrong delivery")
-    assert shop.replay(2) == would
-    assert not all(one.is_nothing for one in would)
-
-
 def test_a_dry_run_without_a_file_that_is_gone_reads_no_corrections_of_the_others(shop):
     """V9: the refreeze would end them, though all that is left was frozen before, too."""
 
@@ -114,10 +108,6 @@ def test_a_dry_run_without_a_file_that_is_gone_reads_no_corrections_of_the_other
     shop.source.gone.add(1)
     shop.dry_run(2, as_refrozen=True)
     assert corrected() == 0
-
-
-def test_a_dry_run_of_a_refreeze_of_what_is_unchanged_is_a_dry_run(shop):
-    assert all(one.is_nothing for one in shop.dry_run(2, as_refrozen=True))
 
 
 def test_only_a_dry_run_reads_what_is_not_frozen(shop):
@@ -149,11 +139,6 @@ def test_a_delivery_that_was_rolled_back_comes_anew(shop):
     shop.runner.emit(None, shop.who(3), max_batches=9, refreeze=True)
     shop.transact(3)
     assert shop.ask("SELECT n FROM all_of_it") == [(20,)]
-
-
-def test_what_was_not_exchanged_is_not_frozen_anew(shop):
-    assert shop.runner.refreeze(2, "why not") is None
-    assert shop.ask("SELECT * FROM reliability.refreeze") == []
 
 
 def test_a_batch_that_is_being_processed_stays(shop):
