@@ -203,26 +203,32 @@ def test_what_was_rolled_back_counts_when_it_commits_again(connection):
     assert lacking_values(connection, "words")[0].fillable == (1,)
 
 
-def test_an_opaque_state_replays_its_last_txid_with_the_new_value(connection):
-    """C11, H5: the value from before the last txid is 0, not unknown."""
-    old = Library(connection, words(OLD, OpaqueState))
+@pytest.mark.parametrize(
+    ("kind", "fillable", "unfillable", "expected"),
+    [
+        (OpaqueState, (2,), (1,), [("apple", 1, 5, 1), ("dog", 2, 3, 1), ("man", 3, 3, 1)]),
+        (
+            TransactionalState,
+            (),
+            (1, 2),
+            [("apple", 1, None, 0), ("cat", 2, 6, 2), ("dog", 3, 3, 1), ("man", 3, None, 0)],
+        ),
+    ],
+)
+def test_a_state_without_history_counts_the_new_value_from_its_last_txid_or_the_next(
+    connection, kind, fillable, unfillable, expected
+):
+    """C11, H5: the answer says what can be replayed; a value from before that is 0, not unknown."""
+    old = Library(connection, words(OLD, kind))
     old.commit(1, 2)
-    new, done = altered(connection, old, words(SUMS, OpaqueState))
-    assert (done.fillable, done.unfillable) == ((2,), (1,))
-    new.replay(2)
+    new, done = altered(connection, old, words(SUMS, kind))
+    assert (done.fillable, done.unfillable) == (fillable, unfillable)
+    if fillable:
+        new.replay(2)
+    else:
+        new.commit(3)
     found = rows(connection, "SELECT word, times, letters, known FROM words ORDER BY 1")
-    assert found == [("apple", 1, 5, 1), ("dog", 2, 3, 1), ("man", 3, 3, 1)]
-
-
-def test_a_transactional_state_counts_from_the_next_txid(connection):
-    """C11: nothing of its history can be replayed, and the answer says so."""
-    old = Library(connection, words(OLD, TransactionalState))
-    old.commit(1)
-    new, done = altered(connection, old, words(SUMS, TransactionalState))
-    assert (done.fillable, done.unfillable) == ((), (1,))
-    new.commit(2)
-    found = rows(connection, "SELECT word, times, known FROM words ORDER BY 1")
-    assert found == [("apple", 1, 1), ("dog", 2, 1), ("man", 3, 1)]
+    assert found == expected
 
 
 # --- a value less, a wider type ------------------------------------------------------------------
@@ -246,7 +252,7 @@ def test_a_value_that_is_removed_leaves_the_history_of_the_others(connection):
 
 
 DIGESTS = (
-    "SELECT count(*) || ':' || sum(hashtextextended(ROW(word, letters, _letters_count, times,"
+    "SELECT count(*) || ':' || sum(hashtextextended(ROW(word, letters, _letters_count, times, more,"
     " _rows)::text, 0)) FROM reliability_contribution.words__words WHERE _txid = 1"
 )
 
@@ -267,22 +273,22 @@ def test_a_replay_counts_the_appended_rows_that_get_a_dropped_value_back(connect
     assert rows(connection, changed)[2:] == [(0, 0, None)]
 
 
-@pytest.mark.parametrize(
-    ("narrow", "wide"),
-    [("bigint", "numeric"), ("numeric(6,2)", "numeric(9,2)"), ("numeric(6,2)", "numeric")],
-)
-def test_a_type_widens_and_each_stored_row_keeps_its_text(connection, narrow, wide):
+def test_a_type_widens_and_each_stored_row_keeps_its_text(connection):
     """C11: digests of contributions are made of texts, so 1.10 may not become 1.1000."""
-    values = [{"letters": Sum("length", type_), **OLD} for type_ in (narrow, wide)]
-    old = Library(connection, words(values[0]))
+
+    def values(letters, more):
+        return {"letters": Sum("length", letters), **OLD, "more": Sum("length", more)}
+
+    old = Library(connection, words(values("numeric(6,2)", "bigint")))
     old.commit(1, 2)
     before = rows(connection, DIGESTS)
     execute(connection, "ALTER TABLE public.words ADD CONSTRAINT few CHECK (letters < 1000)")
     execute(connection, "CREATE INDEX by_letters ON public.words (letters)")
-    new, _ = altered(connection, old, words(values[1]))
-    assert rows(connection, DIGESTS) == before
-    new.commit(3)
-    assert_exact(connection)
+    for txid, types in ((3, ("numeric(9,2)", "numeric")), (4, ("numeric", "numeric"))):
+        old, _ = altered(connection, old, words(values(*types)))
+        assert rows(connection, DIGESTS) == before
+        old.commit(txid)
+        assert_exact(connection)
     assert rows(connection, "SELECT to_regclass('by_letters') IS NOT NULL") == [(True,)]
     with pytest.raises(Exception, match="few"):
         execute(connection, "UPDATE public.words SET letters = 1000")
@@ -291,11 +297,19 @@ def test_a_type_widens_and_each_stored_row_keeps_its_text(connection, narrow, wi
 NARROW, WIDE = ({**OLD, "letters": Sum("length", type_)} for type_ in ("bigint", "numeric"))
 
 
-def test_a_view_of_a_column_that_changes_is_named_and_others_go_on(connection):
+def test_what_uses_a_column_that_changes_is_named_and_others_go_on(connection):
     """C11: what is somebody's own is not dropped, and nothing is fenced for a refusal."""
     old = Library(connection, words(NARROW))
     old.commit(1)
     old.process(2)
+    twice = "COLUMN twice bigint GENERATED ALWAYS AS (letters * 2) STORED"
+    execute(connection, f"ALTER TABLE public.words ADD {twice}")
+    with pytest.raises(AlterNotPossible, match=r"column twice .*uses its column letters"):
+        altered(connection, old, words(WIDE))
+    planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
+    [state] = planned.states
+    assert "twice" in f"{state.refusal} {state.goes}"
+    execute(connection, "ALTER TABLE public.words DROP COLUMN twice")
     execute(connection, "CREATE VIEW public.mine AS SELECT word, letters FROM public.words")
     for values in (WIDE, OLD):
         with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
@@ -305,29 +319,20 @@ def test_a_view_of_a_column_that_changes_is_named_and_others_go_on(connection):
     assert rows(connection, "SELECT count(*) FROM public.mine") == [(2,)]
 
 
-def test_a_column_that_is_generated_from_one_that_changes_is_named(connection):
-    """C11: Postgres could not give its expression another type."""
-    old = Library(connection, words(NARROW))
-    old.commit(1)
-    twice = "ADD COLUMN twice bigint GENERATED ALWAYS AS (letters * 2) STORED"
-    execute(connection, f"ALTER TABLE public.words {twice}")
-    with pytest.raises(AlterNotPossible, match=r"column twice .*uses its column letters"):
-        altered(connection, old, words(WIDE))
-    planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
-    [state] = planned.states
-    assert "twice" in f"{state.refusal} {state.goes}"
-
-
 # --- what is refused -----------------------------------------------------------------------------
 
 
 def test_what_no_alter_table_can_do_is_refused_with_the_way(connection):
-    """C11: a row would hold two meanings; a state beside it holds one."""
+    """C11: a row would hold two meanings; a state beside it holds one, in a table of its own."""
     old = Library(connection, words(OLD))
     old.commit(1)
     with pytest.raises(AlterNotPossible, match="aggregated in another way") as refused:
         altered(connection, old, words({"times": Count("word")}))
     assert "`reliability replay words TXIDS` fills it" in str(refused.value)
+    renamed = State("tally", key={"word": "text"}, values=OLD, table="words")
+    with pytest.raises(AlterNotPossible, match="belongs to state words"):
+        altered(connection, old, renamed)
+    assert rows(connection, "SELECT count(*) FROM words") == [(2,)]
 
 
 def test_states_of_another_database_are_refused(new_world):
@@ -366,40 +371,31 @@ def test_a_state_beside_the_old_one_is_filled_by_replays_and_the_old_one_goes(co
     assert rows(connection, "SELECT count(*) FROM reliability.alteration") == [(0,)]
 
 
-def test_a_state_that_gets_another_name_does_not_lose_its_table(connection):
-    """C11: to remove one state and add another would empty the table that both name."""
-    old = Library(connection, words(OLD))
-    old.commit(1)
-    renamed = State("tally", key={"word": "text"}, values=OLD, table="words")
-    with pytest.raises(AlterNotPossible, match="belongs to state words"):
-        altered(connection, old, renamed)
-    assert rows(connection, "SELECT count(*) FROM words") == [(2,)]
-
-
 # --- what is live, and other versions of the code ------------------------------------------------
 
 
-def test_live_attempts_are_fenced_and_their_tasks_begin_again(connection):
-    """C11: what they have staged has the old shape; requests stay open."""
+def test_live_attempts_are_fenced_and_their_tasks_begin_again_with_the_new_code(
+    connection, monkeypatch
+):
+    """C11: what they have staged has the old shape; requests stay open.
+
+    Rows of older code would lack the value, and the accounts would balance.
+    """
     old = Library(connection, words(OLD))
     old.commit(1)
     old.process(2)
+    with monkeypatch.context() as patch:  # nothing is altered under an attempt that began since
+        patch.setattr(altering, "_fence", lambda databases: 0)
+        with pytest.raises(LedgerBusy, match="went on beginning"):
+            altered(connection, old, words(SUMS))
+    assert old.statuses() == ["1:0 COMMITTED", "2:0 PROCESSED"]
     zombie = old.pipeline.begin(3)
     new, done = altered(connection, old, words(SUMS))
     assert done.fenced == 2
     assert old.statuses() == ["1:0 COMMITTED", "2:0 FENCED", "3:0 FENCED"]
     with pytest.raises(AttemptFenced):
         old.pipeline.run_step(zombie)
-    new.commit(2, 3)
-    assert "3:1 COMMITTED" in new.statuses()
-    assert_exact(connection)
 
-
-def test_older_code_beside_the_new_is_refused_and_told_so(connection):
-    """C11: its rows would lack the value, and nobody would see it."""
-    old = Library(connection, words(OLD))
-    old.commit(1)
-    altered(connection, old, words(SUMS))
     for call in (lambda: old.pipeline.begin(2), lambda: old.run(1)):
         with pytest.raises(
             StateDefinitionChanged, match=r"code is older .* state words"
@@ -410,17 +406,18 @@ def test_older_code_beside_the_new_is_refused_and_told_so(connection):
         Library(connection, words({**SUMS, "more": Count()}))
     assert "older" not in str(newer.value)
     assert "`reliability alter words`" in str(newer.value)
+    grant = new.pipeline.begin(2)
+    spark: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(applicationId="application", uiWebUrl=None)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "process_id", lambda _: 1)
+        with pytest.raises(StateDefinitionChanged, match="code is older"):
+            driver.process_with(spark, connection, old.topology, grant, THE_STEP)
 
-
-def test_attempts_of_old_code_that_go_on_beginning_are_named(connection, monkeypatch):
-    """C11: nothing is altered under an attempt that began between fence and lock."""
-    old = Library(connection, words(OLD))
-    old.commit(1)
-    old.process(2)
-    monkeypatch.setattr(altering, "_fence", lambda databases: 0)
-    with pytest.raises(LedgerBusy, match="went on beginning"):
-        altered(connection, old, words(SUMS))
-    assert old.statuses() == ["1:0 COMMITTED", "2:0 PROCESSED"]
+    new.commit(2, 3)
+    assert "3:1 COMMITTED" in new.statuses()
+    assert_exact(connection)
 
 
 def test_before_the_first_commit_nothing_is_to_be_altered(connection):
@@ -443,20 +440,6 @@ def test_before_the_first_commit_a_table_that_cannot_be_made_again_is_told(
     far = State("far", values={"most": Max("length", "bigint")}, database="east")
     with pytest.raises(AlterNotPossible, match=r"near exists and .*far: .* view public\.reader"):
         altered(connection, old, words(OLD), State("near", values={"n": Count()}), far)
-
-
-def test_a_driver_with_older_code_than_its_task_stages_nothing(connection, monkeypatch):
-    """C11: its rows would leave the added column NULL, and the accounts would balance."""
-    old = Library(connection, words(OLD))
-    old.commit(1)
-    new, _ = altered(connection, old, words(SUMS))
-    grant = new.pipeline.begin(2)
-    monkeypatch.setattr(driver, "process_id", lambda _: 1)
-    spark: Any = SimpleNamespace(
-        sparkContext=SimpleNamespace(applicationId="application", uiWebUrl=None)
-    )
-    with pytest.raises(StateDefinitionChanged, match="code is older"):
-        driver.process_with(spark, connection, old.topology, grant, THE_STEP)
 
 
 def test_an_alteration_waits_for_who_verifies(connection):
@@ -492,7 +475,7 @@ def call(connection, monkeypatch, topology, *arguments, code=0):
 
 
 def test_the_command_shows_first_and_changes_with_yes(connection, monkeypatch):
-    """C11: without --yes nothing changes."""
+    """C11: without --yes nothing changes; a refusal is an error, and its reason is printed."""
     old = Library(connection, words(OLD))
     old.commit(1, 2)
     old.process(3)
@@ -517,12 +500,6 @@ def test_the_command_shows_first_and_changes_with_yes(connection, monkeypatch):
     assert lacking == {"letters": "1..2", "known": "1..2"}
     assert "`reliability replay words 1..2` fills it in" in say("topologies", "words").output
     assert read("show", "words/1")["lacking"] == ["words.known", "words.letters"]
-
-
-def test_the_command_says_what_is_in_the_way(connection, monkeypatch):
-    """C11: a refusal is an error, and its reason is printed."""
-    old = Library(connection, words(OLD))
-    old.commit(1)
     code = replace(old.topology, states=[words(OLD, OpaqueState)], process=None)
     for yes in ((), ("--yes", "--reason", WHY)):
         said = call(connection, monkeypatch, code, *yes, code=1)
@@ -557,7 +534,7 @@ def deployed(connection, monkeypatch):
 def test_a_deployment_makes_what_loses_nothing_and_leaves_the_rest_to_a_person(
     connection, deployed
 ):
-    """C11: `plan` says on the pull request what `alter --auto` does."""
+    """C11: `plan` says on the pull request what `alter --auto` does, and what the ledger lacks."""
     deployed(OLD)
     assert "as the code defines them" in say("plan", "words").stdout
     assert "is new" in say("plan", "other").stdout
@@ -570,12 +547,6 @@ def test_a_deployment_makes_what_loses_nothing_and_leaves_the_rest_to_a_person(
     assert "lost: value" in say("alter", "words", "--auto", code=3).stdout
     assert ("letters",) in rows(connection, COLUMNS)
     say("alter", "words", "--auto", "--dry-run", code=2)
-
-
-def test_a_plan_names_the_migrations_that_the_ledger_lacks(connection, deployed):
-    deployed(SUMS)
-    number = max(
-        number for (number,) in rows(connection, "SELECT number FROM reliability.migration")
-    )
+    [(number,)] = rows(connection, "SELECT max(number) FROM reliability.migration")
     execute(connection, "DELETE FROM reliability.migration WHERE number = %(last)s", last=number)
     assert f"lacks migration {number:04d}" in say("plan", "words", code=3).stdout
