@@ -65,17 +65,6 @@ def large(connection, monkeypatch):
     return emitted(connection, monkeypatch, 2)
 
 
-def test_a_commit_shows_the_rows_where_they_were_staged(shop, connection):
-    """H11: staged rows are not seen, and the commit writes none."""
-    shop.process(1)
-    before = rows(connection, PLACES)
-    assert len(before) == 6
-    assert rows(connection, SEEN) == []
-    shop.transact(1)
-    assert rows(connection, PLACES) == before
-    assert rows(connection, SEEN) == [(1, 0, 6)]
-
-
 PEEK = """
     CREATE FUNCTION public.peek(word text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 0.00001
         AS $$ BEGIN RAISE NOTICE 'peeked at %%', word; RETURN true; END $$
@@ -91,9 +80,18 @@ def peeked(connection):
 
 
 def test_a_view_and_a_reader_s_function_see_no_row_that_does_not_count(shop, connection):
-    """H11: neither of a dry run, nor of a replaced attempt, nor what has not committed."""
+    """H11: neither of a dry run, nor of a replaced attempt, nor what has not committed.
+
+    The commit writes none: it shows the rows where they were staged.
+    """
     execute(connection, PEEK)
+    shop.process(1)
+    before = rows(connection, PLACES)
+    assert len(before) == 6
+    assert rows(connection, SEEN) == []
     shop.transact(1)
+    assert rows(connection, PLACES) == before
+    assert rows(connection, SEEN) == [(1, 0, 6)]
     shop.dry_run(1)
     shop.correct(1, made(5))
     shop.deliver(made(2))
@@ -123,8 +121,11 @@ def test_a_row_is_explained_by_the_index_though_its_key_has_a_leaky_comparison(c
         assert [one.attempt and one.attempt.txid for one in found] == sorted(txids)
 
 
-def test_an_older_snapshot_keeps_what_it_has_seen(large, connection):
-    """H11: a replay and a sweep take nothing away from a reader who began before them."""
+def test_an_older_snapshot_keeps_what_it_has_seen(large, connection, monkeypatch):
+    """H11: a replay and a sweep take nothing away from a reader who began before them.
+
+    A table that nobody sees is not dropped before the longest snapshot has ended.
+    """
     large.transact(1)
     with closing(own_session(connection.dsn)) as session, session.cursor() as reader:
         session.set_session(isolation_level="REPEATABLE READ", readonly=True)
@@ -134,13 +135,6 @@ def test_an_older_snapshot_keeps_what_it_has_seen(large, connection):
         reader.execute(SEEN)
         assert reader.fetchall() == [(1, 0, 6)]
     assert rows(connection, SEEN) == [(1, 1, 6)]
-
-
-def test_a_table_that_nobody_sees_is_dropped(large, connection, monkeypatch):
-    """H11: not before the longest snapshot has ended."""
-    large.transact(1)
-    large.correct(1, made(5))
-    _sweep(connection.dsn)
     assert len(rows(connection, OWN)) == 2
     monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
     _sweep(connection.dsn)
@@ -250,21 +244,19 @@ def test_values_may_have_names_of_the_ledgers(connection):
     assert difference.rows_added == difference.rows_removed > 0
 
 
-def test_rows_that_are_gone_are_not_committed(shop, connection):
+def test_rows_that_are_gone_are_found_by_verify_and_not_committed(shop, connection):
     """H2: missing rows are no empty contribution."""
-    shop.process(1)
-    execute(connection, "TRUNCATE reliability_contribution.shop__viewed CASCADE")
-    with pytest.raises(LedgerCorruption, match="0 exist"):
-        shop.transact(1)
-    assert rows(connection, SEEN) == []
-
-
-def test_rows_that_are_gone_are_found_by_verify(shop, connection):
     shop.transact(1)
     [before] = verify(connection, "shop")
     execute(connection, "DELETE FROM reliability_contribution.shop__viewed WHERE word = 'b'")
     [after] = verify(connection, "shop")
     assert (before.is_exact, after.is_exact) == (True, False)
+    shop.deliver(made(2))
+    shop.process(2)
+    execute(connection, "TRUNCATE reliability_contribution.shop__viewed CASCADE")
+    with pytest.raises(LedgerCorruption, match="0 exist"):
+        shop.transact(2)
+    assert rows(connection, SEEN) == []
 
 
 def test_a_state_has_only_so_many_tables(large, connection, monkeypatch):
@@ -276,27 +268,22 @@ def test_a_state_has_only_so_many_tables(large, connection, monkeypatch):
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]
 
 
-def test_a_key_is_indexed_wherever_rows_are(large, connection):
+def test_tables_of_attempts_are_indexed_passed_over_altered_and_dropped(large, connection):
     large.transact(1)
     [(own,)] = rows(connection, OWN)
     indexed = "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1"
     assert rows(connection, indexed) == [(own,), ("shop__viewed",)]
-
-
-def test_a_query_for_a_txid_passes_over_the_tables_of_others(large, connection):
-    large.transact(1)
     large.commit(made(2))
     plan = rows(connection, "EXPLAIN SELECT * FROM viewed WHERE _txid = 2")
     own = [name for (name,) in rows(connection, OWN)]
     assert [any(name in line for (line,) in plan) for name in own] == [False, True]
-
-
-def test_a_value_may_be_added_last(large, connection):
-    large.transact(1)
     added = replace(VIEWED, values={**VALUES, "day": Append("day", "date")})
     large.topology = replace(large.topology, states=(added,))
     alter(connection, large.topology, "a test")
-    assert rows(connection, "SELECT count(*), count(day) FROM viewed") == [(6, 0)]
+    assert rows(connection, "SELECT count(*), count(day) FROM viewed") == [(12, 0)]
+    drop_topology(connection, "shop")
+    left = "SELECT relname FROM pg_class WHERE relname ~ 'viewed|attempt_[0-9]'"
+    assert rows(connection, left) == []
 
 
 LAST = "a view, which takes new columns only after the others"
@@ -320,19 +307,20 @@ def test_no_other_change_of_a_view(old, new, obstacle):
         assert change.differences() == ["readers' rows: a table becomes a view"]
 
 
-@pytest.mark.parametrize("kind", ["TABLE", "MATERIALIZED VIEW"])
-def test_what_takes_the_views_place_is_refused(large, connection, kind):
+def test_what_takes_the_views_place_is_refused(large, connection):
     """It has the same columns, but no later commit would change its rows."""
     large.transact(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER VIEW public.viewed RENAME TO original"))
-        tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original"))
-    with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
-        declare(connection, large.topology)
-    execute(connection, refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0])
-    large.deliver(made(2))
-    large.transact(2)
-    assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]
+    for txid, kind in ((2, "TABLE"), (3, "MATERIALIZED VIEW")):
+        with connection.transaction() as tx:
+            tx.run(SQL(f"ALTER VIEW public.viewed RENAME TO original_{txid}"))
+            tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original_{txid}"))
+        with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
+            declare(connection, large.topology)
+        remedy = refused.value.what_to_do
+        execute(connection, remedy.partition("BEGIN;")[2].partition("COMMIT;")[0])
+        execute(connection, f"DROP {kind} public.viewed_replaced")
+        large.commit(made(txid))
+        assert rows(connection, SEEN) == [(each, 0, 6) for each in range(1, txid + 1)]
 
 
 def test_changed_states_are_made_anew_before_the_first_commit(large, connection):
@@ -343,13 +331,6 @@ def test_changed_states_are_made_anew_before_the_first_commit(large, connection)
     assert rows(connection, kind) == [("r",)]
     declare(connection, large.topology)
     assert rows(connection, kind) == [("v",)]
-
-
-def test_a_dropped_topology_leaves_nothing(large, connection):
-    large.transact(1)
-    drop_topology(connection, "shop")
-    left = "SELECT relname FROM pg_class WHERE relname ~ 'viewed|attempt_[0-9]'"
-    assert rows(connection, left) == []
 
 
 def test_only_appended_rows_can_be_viewed():
