@@ -64,6 +64,13 @@ def test_no_query_of_a_task_reads_the_whole_history(long_history, connection):
             (answer,) = tx.one(SQL(explain), **values).values()
             read = rows_read(answer[0]["Plan"])
             assert read < COPIES / 10, f"{name}: {read} rows\n{json.dumps(answer, indent=1)}"
+    # the copies keep the ledger's constraints, and the next txid follows them
+    long_history.transact()
+    found = "SELECT curr_txid, next_txid, commit_number FROM reliability.topology"
+    assert rows(connection, found) == [(COPIES + 2, COPIES + 2, COPIES + 1)]
+    assert rows(connection, "SELECT count(*) FROM reliability.attempt_event") == [
+        (4 * (COPIES + 1),)
+    ]
 
 
 PENDING = 300
@@ -84,16 +91,6 @@ def test_a_commit_and_a_sweep_read_no_more_candidates_than_may_share_a_commit(co
         found = tx.one("position", **known)["processed"]
         assert [one["txid"] for one in found] == [*range(2, MAX_TXIDS + 1)]
         assert tx.one("standing", **{**known, "txid": None})["processed"] == []
-
-
-def test_a_copied_history_is_one_that_goes_on(long_history, connection):
-    """The copies keep the ledger's constraints, and the next txid follows them."""
-    long_history.transact()
-    found = "SELECT curr_txid, next_txid, commit_number FROM reliability.topology"
-    assert rows(connection, found) == [(COPIES + 2, COPIES + 2, COPIES + 1)]
-    assert rows(connection, "SELECT count(*) FROM reliability.attempt_event") == [
-        (4 * (COPIES + 1),)
-    ]
 
 
 PARTITIONED = """

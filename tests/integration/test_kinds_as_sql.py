@@ -76,28 +76,19 @@ def roll_back(one: OneState) -> None:
     one.tables.roll_back(one.tx, key)
 
 
-CHANGES = [
-    (kind, change)
-    for kind in STATES
-    for change in (commit, replay, roll_back)
-    if kind != "transactional" or change is commit
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "change"), CHANGES, ids=lambda value: getattr(value, "__name__", value)
-)
-def test_the_sql_of_a_change_is_what_the_docs_show(shared_connection, kind, change):
+@pytest.mark.parametrize("kind", STATES)
+def test_the_sql_of_a_change_is_what_the_docs_show(shared_connection, kind):
     with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[kind])
         one.commit(ROWS)
         one.stage(2, 0, ROWS)
-        if change is not commit:
-            one.change(2, 0, None)
-            one.stage(2, 1, ROWS[:1])
-        one.tx = recorded = Recorded(tx)
-        change(one)
-    golden = FOLDER / f"{kind}.{change.__name__}.sql"
-    if os.environ.get("WRITE_GOLDEN"):
-        golden.write_text(recorded.text())
-    assert golden.read_text() == recorded.text(), "run this test with WRITE_GOLDEN=1"
+        for change in (commit, replay, roll_back) if kind != "transactional" else (commit,):
+            one.tx = recorded = Recorded(tx)
+            change(one)
+            one.tx = tx
+            if change is commit:
+                one.stage(2, 1, ROWS[:1])
+            golden = FOLDER / f"{kind}.{change.__name__}.sql"
+            if os.environ.get("WRITE_GOLDEN"):
+                golden.write_text(recorded.text())
+            assert golden.read_text() == recorded.text(), "run this test with WRITE_GOLDEN=1"

@@ -442,13 +442,6 @@ def test_a_value_that_would_change_is_refused(spark, column, text):
         _typed(spark, schema, {(None, 1): change})
 
 
-def test_a_batch_with_a_value_that_would_change_is_refused(spark):
-    becomes = '{"dec": 7.255}'
-    change = Correction(xor=1, item=None, row=None, was='{"i64": 1}', becomes=becomes)
-    with pytest.raises(CorrectionRefused, match="column dec"):
-        with_corrections(spark.sql(SOURCE), [change], str)
-
-
 def test_a_row_of_a_file_that_is_twice_in_a_batch_is_not_corrected(tmp_path, spark):
     """A feed had a file as inserted and as deleted, and "of 1 corrected rows, -1" were gone."""
     write_priced(tmp_path / "a.parquet", [1, 2], [1, None])
@@ -480,6 +473,9 @@ def test_a_value_of_each_type_is_read_as_it_is_written(spark):
         "bin": b"\0\1", "a": [Decimal("2.5"), None], "ts": datetime(1997, 1, 1, 10, 0, 0, 1),
         "ntz": None, "s": {"a": 2, "b": "y"},
     }  # fmt: skip
+    change = replace_in(change, becomes='{"dec": 7.255}')
+    with pytest.raises(CorrectionRefused, match="column dec"):
+        with_corrections(spark.sql(SOURCE), [change], str)
 
 
 OWN_NAMES = [
@@ -536,7 +532,10 @@ def test_columns_of_any_name_and_rows_that_are_no_source_rows(tmp_path, pipeline
 
 
 def test_list_show_export_and_completeness(committed, connection, tmp_path):
-    """One state's drops were everybody's."""
+    """One state's drops were everybody's.
+
+    Of a file in which no row was edited, stdout had nothing that a program could read.
+    """
     done = CliRunner().invoke(app, ["completeness", "shop", "--json"])
     [interval] = json.loads(done.stdout)["intervals"]
     assert interval == {
@@ -570,6 +569,13 @@ def test_list_show_export_and_completeness(committed, connection, tmp_path):
     assert call("export", "shop", "--file", file).exit_code == 0
     first, _ = file.read_text().splitlines()
     assert json.loads(first)["values"]["customer"] == 0
+    options = ("--file", file, "--reason", "x")
+    assert call("replay", "shop", *options).stdout == "No row was changed.\n"
+    for how in ((), ("--dry-run",)):
+        done = call("replay", "shop", *options, *how, "--json")
+        assert done.exit_code == 0, done.output
+        answer = {"topology": "shop", "is_dry_run": how != (), "replayed": []}
+        assert json.loads(done.stdout) == answer
     number, deep = first.replace("0.00", "1e9999999999999999999"), "[" * 100_000
     for text, what in (
         ("{", "line 1 is not JSON"),
@@ -597,10 +603,14 @@ CORRECTED = """
 COUNTING = "SELECT txid FROM reliability.correction WHERE ended_at IS NULL ORDER BY txid"
 
 
+def one_txid(_):
+    """A state that keeps the last txid alone."""
+    return [State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))]
+
+
 def test_what_no_attempt_could_read_any_more_is_not_recorded(connection):
     """H5: while a person answers the command's question, others commit, and a sweep compacts."""
-    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
-    shop_of = Shop(connection, kinds=lambda _: [one_txid])
+    shop_of = Shop(connection, kinds=one_txid)
     shop_of.commit(*(made(n) for n in range(1, 4)))
     edited = EditedRow(
         ids=frozenset(), was={"k": 1}, values={"k": 2}, txid=2, xor=1, item=None, row=None
@@ -618,8 +628,7 @@ def test_what_no_attempt_could_read_any_more_is_not_recorded(connection):
 
 def test_compaction_waits_for_the_replay_that_reads_a_correction(connection):
     """H2: the replay failed, a sweep came, and no attempt could ever read the correction."""
-    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
-    shop_of = Shop(connection, kinds=lambda _: [one_txid])
+    shop_of = Shop(connection, kinds=one_txid)
     shop_of.commit(*(made(n) for n in range(1, 5)))
     execute(connection, CORRECTED, txids=[2])
     assert [(done.through, done.held_up_by) for done in compact(connection, "shop")] == [(1, 2)]
@@ -629,8 +638,7 @@ def test_compaction_waits_for_the_replay_that_reads_a_correction(connection):
 
 def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connection):
     """A replay was named, and refused, of txids that are not committed, are folded or skipped."""
-    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
-    words = Shop(connection, kinds=lambda _: [one_txid])
+    words = Shop(connection, kinds=one_txid)
     words.commit(*(made(n) for n in range(1, 5)))
     roll_back(connection, "shop", 3, "a test")
     assert [done.through for done in compact(connection, "shop")] == [2]
@@ -655,8 +663,7 @@ def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connecti
 
 def test_what_was_forgotten_is_neither_compacted_nor_committed_with_its_corrections(connection):
     """The corrected values counted for ever: the replay that was named was refused, or none was."""
-    one_txid = State("exact", key={"k": "bigint"}, values={"n": Count()}, keep=History(txids=1))
-    words = Shop(connection, kinds=lambda _: [one_txid])
+    words = Shop(connection, kinds=one_txid)
     words.commit(*(made(n) for n in range(1, 3)))
     execute(connection, CORRECTED, txids=[1])
     assert call("forget", "shop", "1", "--reason", "x").exit_code == 0
@@ -670,19 +677,6 @@ def test_what_was_forgotten_is_neither_compacted_nor_committed_with_its_correcti
     assert "txid 5 is not committed yet" in call("forget", "shop", "5", "--reason", "x").stdout
     status = "SELECT status FROM reliability.attempt WHERE txid = 5"
     assert rows(connection, status) == [("FENCED",)]
-
-
-def test_a_file_in_which_no_row_was_edited_is_answered_as_json(committed, tmp_path):
-    """Stdout had a sentence, and nothing that a program could read."""
-    file = tmp_path / "rows.jsonl"
-    call("export", "shop", "--file", file)
-    options = ("--file", file, "--reason", "x")
-    assert call("replay", "shop", *options).stdout == "No row was changed.\n"
-    for how in ((), ("--dry-run",)):
-        done = call("replay", "shop", *options, *how, "--json")
-        assert done.exit_code == 0, done.output
-        answer = {"topology": "shop", "is_dry_run": how != (), "replayed": []}
-        assert json.loads(done.stdout) == answer
 
 
 # --- what is not complete ------------------------------------------------------------------------

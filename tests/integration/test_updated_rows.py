@@ -161,9 +161,10 @@ def test_windows_leave_no_moment_out_and_no_moment_apart(accounts):
     assert emit(SPOUT, txids) == [1]
 
 
-def test_a_row_that_changes_while_its_batch_is_read_belongs_to_the_next_attempt(
+def test_what_changes_while_it_is_read_is_the_next_attempts_and_what_commits_late_is_said(
     story, accounts, connection
 ):
+    """The writer has a clock of its own, so its time does not tell when it commits."""
     put(accounts, AGO, ("a", 1), ("b", 1))
     assert story.emit(None) == [1]
     grant = story.begin(1)
@@ -172,6 +173,17 @@ def test_a_row_that_changes_while_its_batch_is_read_belongs_to_the_next_attempt(
         story.run_step(grant)
     story.transact(1)
     assert balances(connection) == [("a", 2), ("b", 1)]
+    put(accounts, f"{AGO} - interval '30 min'", ("late", 1))
+    run = story.again("second")
+    with pytest.raises(SourceChanged, match=r"txid 1 has read 2 rows, and now 3 .*refreeze"):
+        run.emit(None)
+    story.runner.refreeze(1, "a late row")
+    story.replay(1)
+    assert balances(connection) == source(connection)
+    put(accounts, "now() - interval '1 min'", ("a", 3))
+    assert run.emit(None) == [2]
+    run.transact(2)
+    assert balances(connection) == source(connection)
 
 
 # --- what commits late ---------------------------------------------------------------------------
@@ -198,26 +210,6 @@ def test_rows_wait_for_each_transaction_that_began_before_them(accounts, connect
         slow.cursor().execute("UPDATE accounts SET balance = 2, updated_at = now() WHERE id = 'a'")
         slow.commit()
     assert emit(SPOUT, txids) == [2]
-
-
-def test_a_commit_later_than_the_lag_is_said_where_nothing_else_can_be_known(
-    story, accounts, connection
-):
-    """The writer has a clock of its own, so its time does not tell when it commits."""
-    put(accounts, AGO, ("a", 1), ("b", 1))
-    assert story.emit(None) == [1]
-    story.transact(1)
-    put(accounts, f"{AGO} - interval '30 min'", ("late", 1))
-    run = story.again("second")
-    with pytest.raises(SourceChanged, match=r"txid 1 has read 2 rows, and now 3 .*refreeze"):
-        run.emit(None)
-    story.runner.refreeze(1, "a late row")
-    story.replay(1)
-    assert balances(connection) == source(connection)
-    put(accounts, "now() - interval '1 min'", ("a", 2))
-    assert run.emit(None) == [2]
-    run.transact(2)
-    assert balances(connection) == source(connection)
 
 
 def test_a_clock_that_was_set_back_is_found_while_it_is_behind(accounts):
