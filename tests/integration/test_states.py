@@ -287,7 +287,7 @@ def test_ties_are_broken_by_txid_then_by_tuple_id(tx, aggregator, winner):
     one.commit([order_of(1, 7, v="b, txid 1"), order_of(1, 5, v="a, txid 1")], parts=2)
     one.commit([order_of(1, 3, v="b, txid 2"), order_of(1, -9, v="a, txid 2")], parts=2)
     assert one.select("v") == [(winner,)]
-    one.replay(1, [order_of(1, 5, v="a, txid 1"), order_of(1, 7, v="b, txid 1")])
+    one.replay(1, [order_of(1, 5, v="a, txid 1"), order_of(1, 7, v="c, txid 1")])
     assert one.select("v") == [(winner,)]
 
 
