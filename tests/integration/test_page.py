@@ -22,6 +22,7 @@ from tests.support.fix_page import (
     TOPOLOGIES,
     TXIDS,
     Person,
+    Rights,
     airflow_with_page,
     shop_named,
 )
@@ -32,13 +33,29 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 SECONDS = 0.5  # for each view, however long the history: what grows with it shows
 
 
+@pytest.fixture(scope="module")
+def airflow(airflow_home):
+    """The page, and the rights of who asks: made once, as it keeps nothing."""
+    rights = Rights()
+    with airflow_with_page(rights) as app:
+        yield app, rights
+
+
 @pytest.fixture
-def client(airflow_home, rights):
+def rights(airflow):
+    """What the person of this test may do; a test changes it."""
+    _, rights = airflow
+    vars(rights).update(vars(Rights()))
+    return rights
+
+
+@pytest.fixture
+def client(airflow, rights):
     """A browser of a person who is logged in."""
     from fastapi.testclient import TestClient
 
-    with airflow_with_page(rights) as airflow:
-        yield TestClient(airflow, follow_redirects=False, headers={"Accept": "text/html"})
+    app, _ = airflow
+    return TestClient(app, follow_redirects=False, headers={"Accept": "text/html"})
 
 
 @pytest.fixture
@@ -125,10 +142,6 @@ def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connectio
     why = {"for": "place", "behind": "4", "most": 1, "blocked": None, "text": text}
     assert one["waiting"] == [{"txids": "5", "are_replays": False, **why}]
 
-
-def test_everybody_says_why_a_replay_waits(client, shop, connection, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    execute(connection, ONE_AT_ONCE)
     shop.clear(1, 2)
     shop.begin(1)
     reason = "behind the replay of 1: at most 1 at once (max_replay_pending)"
@@ -215,21 +228,18 @@ TOLD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("txid", range(1, 13))
-def test_the_story_of_a_txid(client, full, txid):
-    said = read(client, at("rich", f"/txids/{txid}"))
-    for what in (f"Transaction {txid}", "emitted by run run 1", *TOLD.get(txid, ())):
-        assert what in said, what
+def test_the_story_of_a_txid(client, full):
+    for txid in range(1, 13):
+        said = read(client, at("rich", f"/txids/{txid}"))
+        for what in (f"Transaction {txid}", "emitted by run run 1", *TOLD.get(txid, ())):
+            assert what in said, what
 
 
-def test_a_spout_that_keeps_one_txid(client, full):
+def test_a_spout_that_keeps_one_txid_and_a_calendar_without_intervals(client, full):
     assert "2 of 2" in read(client, at("opaque"))
     assert "committed" in read(client, at("opaque", "/txids/2"))
     said = read(client, at("opaque", "/explain?state=exact&key.k=1"))
     assert "state exact keeps no contributions" in said
-
-
-def test_a_topology_without_intervals_has_an_empty_calendar(client, full):
     assert "No interval was emitted" in read(client, at("rich", "/calendar"))
 
 
@@ -317,14 +327,10 @@ def test_a_person_chooses_txids_by_number_or_interval(client, full, text, txids)
     assert chosen == {"txids": txids, "dag_id": "many", "is_group": False}
 
 
-@pytest.mark.parametrize("text", ["37", "2019-12", "0"])
-def test_who_jumps_to_nothing_hears_what_there_is(client, full, text):
-    said = read(client, at("many", f"?to={text}"), 404)
-    assert "the txids so far are 1..36" in said or "neither a txid nor an interval" in said
-
-
-def test_what_is_neither_a_txid_nor_an_interval(client, full):
-    for text in ("nonsense", "²", "14,,15", "<b>", "9" * 400 + "x", "9" * 5000):
+def test_who_jumps_to_nothing_hears_what_there_is(client, full):
+    for text in ("37", "2019-12"):
+        assert "the txids so far are 1..36" in read(client, at("many", f"?to={text}"), 404)
+    for text in ("0", "nonsense", "²", "14,,15", "<b>", "9" * 400 + "x", "9" * 5000):
         said = read(client, at("many", f"?to={quote(text)}"), 404)
         assert "NOT_FOUND" in said
         assert "is neither a txid nor an interval. What to do: write a number" in said.replace(
@@ -341,16 +347,13 @@ def test_a_short_address_that_means_millions_of_txids_is_refused(client, full, p
     assert "at most 100,000 txids at once" in said.text
 
 
-def test_explain_finds_states_of_all_databases(client, full):
+def test_explain_takes_a_key_and_null_in_all_databases(client, full):
     said = read(client, at("rich", "/explain"))
     for state in ("exact", "recomputed", "log"):
         assert state in said
     said = read(client, at("rich", "/explain?state=recomputed&key.word=a"))
     assert "What made it" in said
     assert "1:2" in said
-
-
-def test_explain_takes_a_key_and_null(client, full):
     path = at("rich", "/explain?state=exact&key.k=&null.k=on&key.word=a")
     said = read(client, path)
     assert "What made it" in said
@@ -359,11 +362,8 @@ def test_explain_takes_a_key_and_null(client, full):
     said = read(client, at("rich", "/explain?state=exact&key.k=77&key.word=a"))
     assert "No transaction has contributed to this row." in said
     assert "1:2" in read(client, at("rich", "/explain?state=log"))
-
-
-@pytest.mark.parametrize("query", ["state=nosuch", "state=exact&key.k=seven&key.word=a"])
-def test_what_cannot_be_explained(client, full, query):
-    assert "✕" in read(client, at("rich", f"/explain?{query}"))
+    for query in ("state=nosuch", "state=exact&key.k=seven&key.word=a"):
+        assert "✕" in read(client, at("rich", f"/explain?{query}"))
 
 
 def test_a_run_leads_to_its_txids(client, full):
@@ -429,18 +429,19 @@ INJECT = """
 """
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "x" * 10_000], ids=["hostile", "long"])
-def test_texts_of_others_are_shown_as_they_are(client, full, ledgers, monkeypatch, text):
+def test_texts_of_others_are_shown_as_they_are(client, full, ledgers, monkeypatch):
     with new_session(database_of(ledgers.full)) as connection:
         monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-        execute(connection, INJECT, text=text)
-        paths = ["/reliability/", at("rich"), at("rich", f"/runs?run_id={quote(text[:200])}")]
-        paths += [at("rich", f"/txids/{txid}") for txid in (1, 2, 3, 6, 7, 9)]
-        for path in paths:
-            answer = client.get(path)
-            assert answer.status_code == 200, (path, answer.text)
-            assert_harmless(answer.text)
-            assert " ".join(text[:200].split()) in " ".join("".join(Text(answer.text).said).split())
+        for text in (HOSTILE, "x" * 10_000):
+            execute(connection, INJECT, text=text)
+            paths = ["/reliability/", at("rich"), at("rich", f"/runs?run_id={quote(text[:200])}")]
+            paths += [at("rich", f"/txids/{txid}") for txid in (1, 2, 3, 6, 7, 9)]
+            for path in paths:
+                answer = client.get(path)
+                assert answer.status_code == 200, (path, answer.text)
+                assert_harmless(answer.text)
+                said = " ".join("".join(Text(answer.text).said).split())
+                assert " ".join(text[:200].split()) in said
 
 
 def test_texts_of_an_address_are_shown_as_they_are(client, full):
@@ -533,23 +534,16 @@ def test_a_migration_is_missing(client, environment, monkeypatch):
             assert "reliability migrate" in said
 
 
-@pytest.mark.parametrize(
-    ("changed", "code"),
-    [
-        ("DELETE FROM reliability.migration WHERE number > 5", "LEDGER_TOO_OLD"),
-        (
-            "INSERT INTO reliability.migration VALUES (999, 'new', '', 999)",
-            "LEDGER_TOO_NEW",
-        ),
-    ],
-)
-def test_nothing_is_done_to_the_schema_of_another_release(client, shop, changed, code):
-    execute(shop.connection, changed)
-    for path in ("/reliability/", *views("shop", 3)[1:], at("shop", "/txids/3/spark")):
-        if not path.endswith("/series"):
-            assert code in read(client, path, 409), path
-    for what in ("pause", "resume", "rollback", "release", "park", "skip"):
-        assert code in change(client, what, 409, txid=4, reason="x"), what
+def test_nothing_is_done_to_the_schema_of_another_release(client, shop):
+    newer = "INSERT INTO reliability.migration VALUES (999, 'new', '', 999)"
+    older = "DELETE FROM reliability.migration WHERE number > 5"
+    for changed, code in ((newer, "LEDGER_TOO_NEW"), (older, "LEDGER_TOO_OLD")):
+        execute(shop.connection, changed)
+        for path in ("/reliability/", *views("shop", 3)[1:], at("shop", "/txids/3/spark")):
+            if not path.endswith("/series"):
+                assert code in read(client, path, 409), path
+        for what in ("pause", "resume", "rollback", "release", "park", "skip"):
+            assert code in change(client, what, 409, txid=4, reason="x"), what
     position = "SELECT paused_reason, commit_number FROM reliability.topology"
     assert shop.ask(position) == [(None, 3)]
 
@@ -605,7 +599,7 @@ def change(client, what, status=200, headers=(), topology="shop", **fields):
     return " ".join("".join(Text(answer.text).said).split())
 
 
-def test_another_site_changes_nothing(client, shop):
+def test_another_site_and_who_may_not_act_change_nothing(client, shop, rights):
     for headers in (
         {},
         {**FROM_THE_PAGE, "Origin": "https://evil.example"},
@@ -617,14 +611,10 @@ def test_another_site_changes_nothing(client, shop):
             data = {"reason": "x", "txid": "1"}
             answer = client.post(at("shop", f"/actions/{what}"), data=data, headers=headers)
             assert answer.status_code == 403, (what, headers)
-    position = "SELECT paused_reason, commit_number FROM reliability.topology"
-    assert shop.ask(position) == [(None, 3)]
-
-
-def test_who_may_not_act_changes_nothing(client, shop, rights):
     rights.may_act = False
     change(client, "pause", 403, reason="x")
-    assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+    position = "SELECT paused_reason, commit_number FROM reliability.topology"
+    assert shop.ask(position) == [(None, 3)]
 
 
 @pytest.mark.parametrize("group", ["", "aa.shop."])
@@ -717,9 +707,7 @@ def test_pause_and_resume(client, shop):
     for what in ("pause", "resume"):
         assert "TOPOLOGY_UNKNOWN" in change(client, what, 404, topology="nosuch", reason="x")
 
-
-def test_a_pause_without_a_reason_is_one(client, shop):
-    pause(shop.connection, "shop", "")
+    pause(shop.connection, "shop", "")  # without a reason it is one, too
     source = client.get(at("shop")).text
     assert 'data-opens="resume"' in source
     assert 'data-opens="pause"' not in source
