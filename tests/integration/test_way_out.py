@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -25,7 +26,7 @@ from reliability.transaction.commit.participant import Participant
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.support.doomed import EVERY, doomed
-from tests.support.fix_postgres import database_of, execute, rows, run_as_admin
+from tests.support.fix_postgres import database_of, execute, new_session, rows, run_as_admin
 from tests.support.staged import DECIDED, Staged, die_when_decided
 
 WHY = "the east cannot take it"
@@ -35,15 +36,31 @@ BY = {1: [1, 2], 2: [2, 3], 3: [3, 4]}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture
-def east(add_database):
-    """A session with a database that will not be able to commit."""
-    add_database("west")
-    return add_database("east")
+@pytest.fixture(scope="module")
+def databases(template):
+    """Sessions with the ledger's database and with one that will not be able to commit.
+
+    The topologies of these tests share them: each test has its own.
+    """
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        ledger, east, west = (stack.enter_context(new_session(template)) for _ in range(3))
+        for name, session in (("", ledger), ("_EAST", east), ("_WEST", west)):
+            patch.setenv(f"RELIABILITY_DSN{name}", session.dsn)
+        yield ledger, east
 
 
 @pytest.fixture
-def stuck(connection, east):
+def connection(databases):
+    return databases[0]
+
+
+@pytest.fixture
+def east(databases):
+    return databases[1]
+
+
+@pytest.fixture
+def stuck(connection):
     return stuck_at(connection, {4: [4, 7]})
 
 
@@ -118,15 +135,15 @@ def test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it(stuck, conn
     assert_all_at(stuck, 5, to_txid)
     assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "FENCED"
     assert stuck.statuses("west")["4:0"] == "ROLLED_BACK"
-    assert {rows(stuck.participants.connection_of(name), LOG)[0] for name in EVERYWHERE} == {
-        (5, WHY)
-    }
+    connections = [stuck.participants.connection_of(name) for name in EVERYWHERE]
+    told_last = {rows(each, LOG, topology=stuck.topology)[0] for each in connections}
+    assert told_last == {(5, WHY)}
     assert goes_on(stuck, to_txid)
 
 
 LOG = (
     "SELECT commit_number, reason FROM reliability.commit_log"
-    " WHERE kind = 'ROLLBACK' ORDER BY commit_number DESC"
+    " WHERE kind = 'ROLLBACK' AND topology = %(topology)s ORDER BY commit_number DESC"
 )
 
 
@@ -151,7 +168,7 @@ def test_what_was_decided_has_to_go_with_it(stuck, connection):
     assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
 
 
-def test_a_group_goes_as_one(connection, east):
+def test_a_group_goes_as_one_and_a_replay_with_all_that_came_after_its_txid(connection):
     """C5, C6."""
     staged = stuck_at(connection, {4: [4], 5: [5], 6: [7]})
     assert staged.seen("west")[5] == 1
@@ -161,8 +178,6 @@ def test_a_group_goes_as_one(connection, east):
     assert (done.dropped, done.held) == (3, range(4, 7))
     assert_all_at(staged, 7, 3)
 
-
-def test_a_replay_goes_with_all_that_came_after_its_txid(connection, east):
     staged = stuck_at(connection, {2: [2, 7]}, attempt_id=1)
     with pytest.raises(RollbackNotPossible, match="txid 2 is decided"):
         roll_back(connection, staged.topology, 2, WHY)
@@ -199,7 +214,7 @@ def test_all_databases_have_to_agree(stuck, connection, east):
     assert seen(stuck) == [{**after(3), 4: 2, 7: 1}] * 3
 
 
-def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(connection, east):
+def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(connection):
     """H5: the west has it, and a TransactionalState keeps nothing to undo it with."""
     staged = stuck_at(connection, {4: [4, 7]}, kind=TransactionalState)
     before = seen(staged)
@@ -209,25 +224,25 @@ def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(connection, ea
     assert (seen(staged), staged.phase()) == (before, "COMMITTING")
 
 
-def test_an_opaque_states_one_step_is_used_up_in_every_database(connection, east):
+def test_an_opaque_states_one_step_is_used_up_in_every_database(connection):
     """H5: a replay that one of them would refuse is refused before anything runs for it."""
     staged = stuck_at(connection, {4: [4, 7]}, kind=OpaqueState)
     roll_back(connection, staged.topology, 3, WHY)
     assert_all_at(staged, 5, 3)
-    used_up = "SELECT DISTINCT compacted_through FROM reliability.state"
+    used_up = "SELECT compacted_through FROM reliability.state WHERE topology = %(topology)s"
     connections = [staged.participants.connection_of(name) for name in EVERYWHERE]
-    assert [rows(each, used_up) for each in connections] == [[(3,)]] * 3
+    assert [rows(each, used_up, topology=staged.topology) for each in connections] == [[(3,)]] * 3
     assert goes_on(staged, 3)
 
 
-def test_where_an_opaque_state_might_have_to_undo_it_txids_commit_one_by_one(connection, east):
+def test_where_an_opaque_state_might_have_to_undo_it_txids_commit_one_by_one(connection):
     """C6: it can undo one. Where it lies in the only database there is nothing to undo."""
     with doomed() as fate:
         committed(LedgerConnection(connection.dsn), OpaqueState)
     assert sum(DECIDED in statement for statement in fate.statements) == len(BY)
 
 
-def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection, east):
+def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection):
     """Else a dry run would advise to take back a txid too many."""
     staged = committed(connection)
     staged.process(2, everywhere([2]), 1)
@@ -262,7 +277,7 @@ def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, connection):
 
 
 @pytest.mark.slow
-def test_whatever_round_trip_it_dies_before_it_is_begun_again_or_finished(connection, east):
+def test_whatever_round_trip_it_dies_before_it_is_begun_again_or_finished(connection):
     """C2, C6: what was decided last is what the next one finds; nothing lies in between."""
     left = set()
     for at in itertools.count(3, EVERY):
@@ -311,7 +326,7 @@ def test_a_rollback_that_gets_stuck_gives_way_to_another(stuck, connection):
     assert_all_at(stuck, 6, 1)
 
 
-def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection, east):
+def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection):
     staged = Staged(connection, f"t{next(_numbers)}", ["east", "west"])
     staged.process(1, everywhere(BY[1]))
     die_when_decided(staged)
@@ -327,7 +342,7 @@ def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection, east):
 
 @pytest.mark.parametrize("silent", [2, 99])
 def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
-    connection, east, monkeypatch, silent
+    connection, monkeypatch, silent
 ):
     """Else it would be told of a commit that was dropped, and there was none."""
     staged = committed(connection)
@@ -349,7 +364,7 @@ def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
     assert_all_at(staged, 4, 1)
 
 
-def test_each_change_tells_its_own_differences(connection, east):
+def test_each_change_tells_its_own_differences(connection):
     staged = committed(connection)
     staged.process(2, everywhere([50]), 1)
     staged.process(3, everywhere([60, 61]), 1)
@@ -362,7 +377,7 @@ def test_each_change_tells_its_own_differences(connection, east):
     assert [one.moved["seen"] for one in back.differences] == [-3] * 3
 
 
-def test_a_declaration_says_whether_txids_share_a_commit(connection, east):
+def test_a_declaration_says_whether_txids_share_a_commit(connection):
     """C5, C6: each one does, whatever the ledger has."""
     states = [
         OpaqueState("grouped_here", values={"n": Count()}),
@@ -370,7 +385,7 @@ def test_a_declaration_says_whether_txids_share_a_commit(connection, east):
     ]
     spout = MemorySpout(schema={"n": "int"}, partitions=[[1]], take=1)
     topology = Topology("grouped", spout=spout, process=everywhere, states=states)
-    groups = "SELECT groups_commits FROM reliability.topology"
+    groups = "SELECT groups_commits FROM reliability.topology WHERE topology = 'grouped'"
     declare(connection, topology)
     assert rows(connection, groups) == [(False,)]
     execute(connection, "UPDATE reliability.topology SET groups_commits = true")
