@@ -82,19 +82,8 @@ def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
     assert look() == []
 
 
-def test_what_begins_again_is_said_again(look, shop, connection):
-    end_requests(connection)
-    look()
-    shop.clear(3)
-    shop.runner.contact(3, shop.who(3))
-    assert ("BLOCKED", "over") in look()
-    end_requests(connection)
-    assert ("BLOCKED", "begins") in look()
-    blocked = "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'"
-    assert rows(connection, blocked) == [(2,)]
-
-
-def test_an_alert_says_what_since_when_and_what_to_do(look, channel, connection):
+def test_an_alert_says_what_since_when_and_what_to_do(look, channel, shop, connection):
+    """What begins again is said again."""
     end_requests(connection)
     look()
     blocked, unsatisfied = channel.alerts
@@ -105,6 +94,13 @@ def test_an_alert_says_what_since_when_and_what_to_do(look, channel, connection)
     assert unsatisfied.what == "run run 3 of shop has ended without txid 3"
     assert isinstance(unsatisfied.since, datetime)
     assert str(unsatisfied).endswith("Type: reliability resume-runs shop")
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    assert ("BLOCKED", "over") in look()
+    end_requests(connection)
+    assert ("BLOCKED", "begins") in look()
+    blocked = "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'"
+    assert rows(connection, blocked) == [(2,)]
 
 
 def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
@@ -113,7 +109,8 @@ def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
     assert channel.alerts[0].command == "reliability release shop"
 
 
-def test_lag(look, channel, connection):
+def test_lag_counts_only_what_lags(look, channel, connection):
+    """At last three hours follow that no run has emitted; one ended more than two hours ago."""
     assert look(HOUR) == []
     execute(
         connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'"
@@ -124,12 +121,10 @@ def test_lag(look, channel, connection):
     assert alert.command == "reliability lag shop"
     assert look(3 * HOUR) == [("LAG", "over")]
 
-
-def test_lag_counts_only_what_lags(look, channel, connection):
-    """Three hours follow each other that no run has emitted; one ended more than two hours ago."""
     execute(
         connection,
-        "UPDATE reliability.transaction SET interval_start = now() - interval '8.25 hours',"
+        "UPDATE reliability.transaction SET emitted_at = now(),"
+        "       interval_start = now() - interval '8.25 hours',"
         "       interval_end = now() - interval '7.25 hours'",
     )
     execute(
@@ -138,11 +133,11 @@ def test_lag_counts_only_what_lags(look, channel, connection):
         " VALUES ('shop', 'shop', '1 hour', date_trunc('hour', now()) - interval '3 hours', true)",
     )
     assert look(2 * HOUR) == [("LAG", "begins")]
-    [alert] = channel.alerts
-    assert alert.what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
+    assert channel.alerts[-1].what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
 
 
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
+    """Even if it is over before anybody looks."""
     shop.begin(3)
     assert look() == []
     execute(connection, EXPIRE)
@@ -154,19 +149,19 @@ def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, sho
     assert look() == [("LEASE_EXPIRED", "over")]
     assert look() == []
 
-
-def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connection):
-    shop.begin(3)
+    [txid] = shop.deliver(made(4))
+    shop.begin(txid)
     execute(connection, EXPIRE)
     sweep(connection, "shop")
-    shop.transact(3)
+    shop.transact(txid)
     assert look() == [("LEASE_EXPIRED", "begins")]
     assert look() == [("LEASE_EXPIRED", "over")]
     assert look() == look() == []
 
 
 def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
-    execute(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    """Who may only read verifies all the same."""
+    execute(connection, CHANGE)
     assert look() == []  # nobody has verified
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
@@ -179,20 +174,19 @@ def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
     say("verify", "shop")
     assert look() == []
 
-
-def test_a_table_that_is_no_state_any_more_is_not_said_to_be_wrong(look, connection):
-    execute(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    # a table that is no state any more is not said to be wrong
+    execute(connection, CHANGE)
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
     execute(connection, "DELETE FROM reliability.contribution WHERE state = 'recomputed'")
     execute(connection, "DELETE FROM reliability.state WHERE state = 'recomputed'")
     say("verify", "shop")
     assert look() == [("CHANGED_BY_HAND", "over")]
-
-
-def test_who_may_only_read_verifies_all_the_same(shop, connection):
-    execute(connection, "ALTER TABLE reliability.verified ADD CHECK (false)")
+    execute(connection, "ALTER TABLE reliability.verified ADD CHECK (false) NOT VALID")
     say("verify", "shop")
+
+
+CHANGE = "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'"
 
 
 # --- channels ------------------------------------------------------------------------------------
@@ -213,6 +207,7 @@ def test_each_channel_is_told_for_itself_and_again_after_a_failure(look, channel
 def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
     look, channel, shop, connection
 ):
+    """And a dropped topology leaves no alerts."""
     end_requests(connection)
     look()
     shop.clear(3)
@@ -220,6 +215,10 @@ def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
     late = Channel()
     assert len(look(channel=channel, late=late)) == 2
     assert late.told == []
+    say("verify", "shop")
+    drop_topology(connection, "shop")
+    for table in ("alert", "alert_told", "verified"):
+        assert rows(connection, f"TABLE reliability.{table}") == []
 
 
 def test_a_process_that_dies_in_a_call_tells_nobody_twice(look, shop, connection):
@@ -248,15 +247,6 @@ def test_two_processes_tell_once(look, shop, connection):
 
     tell(connection, {"channel": meanwhile})
     assert len(channel.told) == 2
-
-
-def test_a_dropped_topology_leaves_no_alerts(look, shop, connection):
-    end_requests(connection)
-    look()
-    say("verify", "shop")
-    drop_topology(connection, "shop")
-    for table in ("alert", "alert_told", "verified"):
-        assert rows(connection, f"TABLE reliability.{table}") == []
 
 
 # --- the task ------------------------------------------------------------------------------------
@@ -326,43 +316,36 @@ def test_what_the_verification_finds_is_told(shop, channel, connection):
     assert channel.told == [("CHANGED_BY_HAND", "begins")]
 
 
-def make_another_fail(connection, monkeypatch, place, function):
-    """Let the function fail of another topology."""
+def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
+    shop, channel, connection, monkeypatch
+):
+    """A database of one topology is unavailable; the task is red after all others."""
 
-    def fails(connection, topology, **options):
-        if topology == "away":
-            raise LedgerUnavailable("no warehouse")
-        return function(connection, topology, **options)
+    def failing(function):
+        def fails(connection, topology, *rest, **options):
+            if topology == "away":
+                raise LedgerUnavailable("no warehouse")
+            return function(connection, topology, *rest, **options)
+
+        return fails
 
     shop_named(connection, "away").deliver(made(1))
-    monkeypatch.setattr(f"reliability.transaction.inspect.{place}", fails)
-
-
-def test_a_topology_that_cannot_be_verified_stops_no_other(shop, connection, monkeypatch):
-    """A database of one topology is unavailable; the task is red after all others."""
-    make_another_fail(connection, monkeypatch, "verify.verify", verify)
+    inspect = "reliability.transaction.inspect"
+    monkeypatch.setattr(f"{inspect}.verify.verify", failing(verify))
+    monkeypatch.setattr(f"{inspect}.alerts.record_conditions", failing(record_conditions))
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         verification().execute({})
     assert rows(connection, "SELECT DISTINCT topology FROM reliability.verified") == [("shop",)]
-
-
-def test_a_topology_that_cannot_be_looked_at_silences_no_other(
-    shop, channel, connection, monkeypatch
-):
-    make_another_fail(connection, monkeypatch, "alerts.record_conditions", record_conditions)
     end_requests(connection)
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         task(channel).execute({})
     assert len(channel.told) == 2
 
 
-def test_without_alerts_there_is_no_task(airflow_home):
+def test_without_alerts_there_is_no_task_and_what_cannot_be_called_is_refused(airflow_home):
     from reliability_airflow import housekeeping_dag
 
     assert set(housekeeping_dag().task_dict) == {"sweep", "reconcile"}
-
-
-def test_what_cannot_be_called_is_refused(airflow_home):
     with pytest.raises(InvalidDefinition, match="neither a notifier nor a function"):
         task("ops@example.com")
 

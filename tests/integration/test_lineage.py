@@ -84,7 +84,18 @@ def test_a_commit_names_its_attempt_sources_and_tables(commit, connection):
     ]
 
 
-def test_an_attempt_that_failed_wrote_no_table(commit):
+def test_an_attempt_that_failed_wrote_no_table(commit, connection, monkeypatch):
+    """A task that reached no attempt tells nothing; one whose txid is skipped, what counts."""
+
+    def decide(*_):
+        raise AttemptIncomplete("no attempt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("reliability.transaction.run.decide", decide)
+        with pytest.raises(AttemptIncomplete):
+            commit.run(1)
+    assert told(commit.context["ti"], "failed")["run_facets"] == {}
+
     commit.fails = True
     with pytest.raises(AttemptIncomplete):
         commit.run(1)
@@ -93,11 +104,6 @@ def test_an_attempt_that_failed_wrote_no_table(commit):
     assert found["run_facets"]["reliability_transaction"]["status"] == "FENCED"
     assert found["run_facets"]["reliability_transaction"]["reason_code"]
 
-
-def test_a_task_that_succeeds_without_its_attempt_tells_what_counts(commit, connection):
-    commit.fails = True
-    with pytest.raises(AttemptIncomplete):
-        commit.run(1)
     skip(connection, "shop", 1, "a duplicate")
     commit.run(1)
     found = told(commit.context["ti"])
@@ -113,16 +119,6 @@ def test_a_dry_run_writes_no_table(commit):
     assert found["outputs"] == []
     facet = found["run_facets"]["reliability_transaction"]
     assert (facet["kind"], facet["is_dry_run"], facet["status"]) == ("REPLAY", True, "DRY_RUN")
-
-
-def test_a_task_that_reached_no_attempt_tells_nothing(commit, monkeypatch):
-    monkeypatch.setattr(
-        "reliability.transaction.run.decide",
-        lambda *_: (_ for _ in ()).throw(AttemptIncomplete("no attempt")),
-    )
-    with pytest.raises(AttemptIncomplete):
-        commit.run(1)
-    assert told(commit.context["ti"], "failed")["run_facets"] == {}
 
 
 def test_the_folders_of_files_are_the_datasets(monkeypatch):
