@@ -151,20 +151,24 @@ def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline
 
 def test_a_mean_is_among_the_columns(spark, pipeline):
     """Postgres computes it, so Spark's frame has only its sum and its count."""
-    lines = [line.rstrip() for line in check("means", "--interval", "2013-01").splitlines()]
+    lines = [line.rstrip() for line in check("means", "--interval", "2013-02").splitlines()]
     assert "mean         decimal(20,2)  numeric(14,2)" in lines
     assert any(re.fullmatch(r"float +double +double precision", line) for line in lines)
-    [shown] = [line.split() for line in lines if line.startswith("2013-01  ")]
-    assert shown == ["2013-01", "20", "10.50", "10.5", "20.00", "unknown", "unknown"]
+    [shown] = [line.split() for line in lines if line.startswith("2013-02  ")]
+    assert shown == ["2013-02", "20", "10.50", "10.5", "20.00", "unknown", "unknown"]
     assert "most         decimal(33,8)  numeric" in lines
 
 
 def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipeline):
-    assert "all of its 20 rows" in check("good", "--interval", "2013-02")
+    """Without a module and a ledger it says what to type."""
     out = check("good", "in/2013-02/a.parquet", "in/2013-01/*.parquet")
     assert out.index("2013-02/a.parquet") < out.index("2013-01/a.parquet")
+    assert out.count("all of its 20 rows") == 2
     assert "no file matches" in check("good", "--interval", "2013-03", code=1)
     assert "has no files" in check("memory", "in/2013-02/a.parquet", code=2)
+    result = CliRunner().invoke(app, ["check", "good"])
+    assert result.exit_code == 1
+    assert "give it with --module" in result.output
 
 
 def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
@@ -204,15 +208,13 @@ def test_check_refuses_a_file_as_emission_does(spark, pipeline):
 
 
 def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
+    """The first calls of two steps that set rows aside were one to it: an error of its own."""
     [sample] = json.loads(check("memory", "--json", code=3))["samples"]
     assert [error["code"] for error in sample["errors"]] == ["TEXT_NOT_STORABLE"]
     words, lengths = sample["states"]
     assert (sample["rows"], words["arrived"], lengths["arrived"]) == (4, 4, 4)
     assert {row["length"]: row["words"] for row in lengths["preview"]} == {1: 1, 2: 2, 3: 1}
 
-
-def test_rows_that_two_steps_set_aside_are_told_apart(spark, pipeline):
-    """The first calls of both steps were one to it: an error where the real run has none."""
     [sample] = json.loads(check("leaving", "--json"))["samples"]
     arrived = {state["state"]: state["arrived"] for state in sample["states"]}
     assert arrived == {"words": 2, "lengths": 1, "others": 2}
@@ -237,9 +239,3 @@ def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatc
         assert cursor.fetchone() == (0,)
     assert "the first 4 of 9 rows" in out
     assert "2013-01-01  4       10.00" in out.splitlines()
-
-
-def test_without_a_module_and_a_ledger_check_says_what_to_type(pipeline):
-    result = CliRunner().invoke(app, ["check", "good"])
-    assert result.exit_code == 1
-    assert "give it with --module" in result.output

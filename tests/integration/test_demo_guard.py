@@ -41,8 +41,9 @@ def service(tmp_path):
     process.wait()
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
-@pytest.mark.parametrize("is_folder_gone", [False, True])
+@pytest.mark.parametrize(
+    ("is_kept", "is_folder_gone"), [(False, False), (False, True), (True, False)]
+)
 def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kept, is_folder_gone):
     demo = subprocess.Popen(
         [sys.executable, "-c", DEMO.format(root=str(ROOT), state=str(tmp_path))],
@@ -66,8 +67,7 @@ def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kep
     assert (service.poll() is None) is is_kept
 
 
-@pytest.mark.parametrize("ends", ["end", "die"])
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(("sent", "ends"), [(signal.SIGTERM, "end"), (signal.SIGKILL, "die")])
 def test_a_demo_ends_with_the_make_that_runs_it(sent, ends):
     """So do the processes that draw histories with their pytest: they went on for hours."""
     make = subprocess.Popen(

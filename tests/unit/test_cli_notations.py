@@ -60,7 +60,7 @@ def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
     assert (said.returncode, said.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_who_closed_the_output_gets_the_exit_code(closed):
     """As some schedulers start a command; a table was a traceback."""
     code = "from reliability.cli.parts import *; show([Table(['a'], [['b']])])"
