@@ -7,7 +7,9 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
+from itertools import product
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
@@ -617,40 +619,36 @@ def test_another_site_and_who_may_not_act_change_nothing(client, shop, rights):
     assert shop.ask(position) == [(None, 3)]
 
 
-@pytest.mark.parametrize("group", ["", "aa.shop."])
-@pytest.mark.parametrize("committed", ["success", "skipped"])
-def test_what_to_clear_are_the_tasks_of_txids_and_what_did_not_start_behind_them(
-    client, shop, group, committed
-):
+def test_what_to_clear_are_the_tasks_of_txids_and_what_did_not_start_behind_them(client, shop):
     """What is skipped counts where the topology was; what another topology emitted never does."""
-    states = {
-        **{f"{group}{name}": "success" for name in ("emit", "settle")},
-        **{f"{group}committed": committed, f"{group}note": "upstream_failed"},
-        **{f"{group}transaction.commit": "skipped", "report": "skipped", "told": "success"},
-        **{"bb.emit": "success", "bb.settle": "skipped", "bb.committed": "upstream_failed"},
-        **{"cc.emit": "skipped", "cc.settle": "skipped", "foo.emit": "upstream_failed"},
-    }
-    tasks = [{"task_id": each, "map_index": -1, "state": state} for each, state in states.items()]
-    process = f"{group}transaction.process"
-    tasks += [{"task_id": process, "map_index": i, "state": "failed"} for i in range(3)]
 
-    def to_clear(txids, emitted):
+    def to_clear(tasks, group, txids, emitted):
         body = {"tasks": tasks, "emitted": emitted, "txids": txids, "group": group}
         answer = client.post(at("shop", "/actions/to_clear"), json=body, headers=FROM_THE_PAGE)
         return answer.json()["task_ids"], answer.json()["is_known"]
 
-    skipped = [each for each in ("report", "cc.settle") if committed == "skipped"]
-    behind = [f"{group}note", *skipped[:1], "cc.emit", *skipped[1:], "foo.emit"]
-    if committed == "success":
-        behind.remove("cc.emit")
-    ends = [f"{group}committed"] * bool(group) + [f"{group}settle"]
-    assert to_clear([8], [7, 8, 9]) == ([[process, 1], *ends, *behind], True)
-    every = [f"{group}transaction.commit", *([process, i] for i in range(3))]
-    assert to_clear([9, 8, 7], [7, 8, 9]) == ([*every, *ends, *behind], True)
-    own = [each for each in states if each.startswith("aa.")] + every[1:]
-    of_group = [*own, *(each for each in behind if each not in own)]
-    for emitted in ([7, 9], None):
-        assert to_clear([8], emitted) == (of_group if group else [], False)
+    for group, committed in product(("", "aa.shop."), ("success", "skipped")):
+        commit, process = f"{group}transaction.commit", f"{group}transaction.process"
+        states = {
+            **{f"{group}{name}": "success" for name in ("emit", "settle")},
+            **{f"{group}committed": committed, f"{group}note": "upstream_failed"},
+            **{commit: "skipped", "report": "skipped", "told": "success"},
+            **{"bb.emit": "success", "bb.settle": "skipped", "bb.committed": "upstream_failed"},
+            **{"cc.emit": "skipped", "cc.settle": "skipped", "foo.emit": "upstream_failed"},
+        }
+        tasks = [{"task_id": id_, "map_index": -1, "state": of} for id_, of in states.items()]
+        tasks += [{"task_id": process, "map_index": i, "state": "failed"} for i in range(3)]
+        skipped = ["report", "cc.emit", "cc.settle"] if committed == "skipped" else []
+        behind = [f"{group}note", *skipped, "foo.emit"]
+        ends = [f"{group}committed"] * bool(group) + [f"{group}settle"]
+        every = [[process, i] for i in range(3)]
+        asked = partial(to_clear, tasks, group)
+        assert asked([8], [7, 8, 9]) == ([[process, 1], *ends, *behind], True)
+        assert asked([9, 8, 7], [7, 8, 9]) == ([commit, *every, *ends, *behind], True)
+        own = [id_ for id_ in states if id_.startswith("aa.")]
+        whole = [*own, *every, *(id_ for id_ in behind if id_ not in own)] if group else []
+        for emitted in ([7, 9], None):
+            assert asked([8], emitted) == (whole, False)
 
 
 @dataclass
