@@ -151,7 +151,8 @@ def mark_at_work(dag):
 @story(a_run, "overridden")
 def test_a_run_that_is_marked_success_while_it_works_is_red(dag):
     """G9: settle is a teardown, which no mark ends; it asks the ledger."""
-    mark_at_work(dag)
+    wait_for(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt")
+    dag.mark("first", "success")
     assert dag.state("first") == "failed"
     assert dag.counted() == {}
     assert dag.noted() == []

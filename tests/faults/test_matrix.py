@@ -17,7 +17,7 @@ DECIDING = {
     "advance_checkpoint": tuple(FaultKind),
     "end_seal": (FaultKind.KILLED, FaultKind.LOST, FaultKind.FROZEN, FaultKind.TWICE),
 }
-NEVER = Change("a change that nothing makes", 1)
+NEVER = Change("fence_live_attempt", 1000)
 BY_HAND = Scenario("by hand", "change_by_hand", WORKED, moves_only=False, verifies=False)
 
 

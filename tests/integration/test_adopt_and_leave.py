@@ -194,6 +194,10 @@ def test_what_follows_an_adoption_is_exact(connection, old):
     release(connection, "old")
     old[0].replay(3)
     assert shown(shop) == shown(old[0])
+    do(connection, "UPDATE before_sums SET total = total + 1; DELETE FROM before_extremes")
+    repair(connection, "new", "by hand")
+    assert shown(shop) == shown(old[0])
+    assert is_exact(shop)
 
 
 def test_copied_rows_are_explained_and_survive_a_compaction_and_a_repair(connection, old):

@@ -110,7 +110,7 @@ def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
 
 
 def test_lag_counts_only_what_lags(look, channel, connection):
-    """At last three hours follow that no run has emitted; one ended more than two hours ago."""
+    """Then there are three hours that no run has emitted; one ended more than two hours ago."""
     assert look(HOUR) == []
     execute(
         connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'"

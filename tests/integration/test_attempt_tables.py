@@ -236,6 +236,7 @@ def test_a_table_that_is_read_is_merged_later_and_one_of_another_owner_is_left_t
     shop, connection, another, monkeypatch, caplog
 ):
     """H10: a sweep by a role that does not own all tables was red."""
+    database = database_of(connection.dsn)
     monkeypatch.setattr(compaction, "KEPT_TABLES", 0)
     shop.transact(1)
     with another.transaction() as tx:
@@ -249,11 +250,15 @@ def test_a_table_that_is_read_is_merged_later_and_one_of_another_owner_is_left_t
         f"GRANT ALL ON {own} TO reliability",
         "ALTER SCHEMA reliability_contribution OWNER TO postgres",  # who may drop what is in it
         "GRANT ALL ON SCHEMA reliability_contribution TO reliability",
-        database=database_of(connection.dsn),
+        database=database,
     )
     assert compaction.merge_tables(connection, "shop") > 0
     assert len(rows(connection, KEYED)) == 1
     assert "must be owner" in caplog.text
+    assert all(is_exact(connection).values())
+    run_as_admin(f"ALTER TABLE {own} OWNER TO reliability", database=database)
+    assert compaction.merge_tables(connection, "shop") > 0
+    assert rows(connection, KEYED) == []
     assert all(is_exact(connection).values())
 
 

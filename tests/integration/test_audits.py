@@ -202,7 +202,7 @@ def test_a_warning_is_recorded_and_logged_in_one_line(shop, connection, caplog):
 # --- of a table ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [State, OpaqueState])
+@pytest.mark.parametrize("kind", [State, OpaqueState, TransactionalState])
 def test_a_table_that_would_violate_an_audit_is_never_seen(shop, connection, kind):
     """C12: each contribution is in range, and their sum is not."""
     shop = shop(sales(in_range("total", most=5, of="table"), kind=kind))
@@ -312,7 +312,8 @@ def test_a_dry_run_reports_what_an_audit_would_find(shop, connection, east):
     ]
 
 
-def test_a_rollback_is_not_audited_and_what_is_released_is_and_all_can_be_dropped(shop, connection):
+def test_no_rollback_is_audited_but_what_is_released_is(shop, connection):
+    """After it the topology can be dropped."""
     shop = shop(sales(in_range("total", most=5, of="table")))
     shop.commit([row(1, 3)], [row(1, 1)])
     execute(

@@ -280,7 +280,9 @@ def appended(connection, *, as_view=False, **options):
     return committed(connection, kinds=lambda _: [log], **options)
 
 
-@pytest.mark.parametrize(("as_view", "min_rows"), [(True, 2), (True, 100), (False, 2)])
+@pytest.mark.parametrize(
+    ("as_view", "min_rows"), [(True, 2), (True, 100), (False, 2), (False, 100)]
+)
 def test_a_replay_of_appended_rows_names_what_was_changed_by_hand(
     connection, monkeypatch, as_view, min_rows
 ):

@@ -208,7 +208,7 @@ def test_check_refuses_a_file_as_emission_does(spark, pipeline):
 
 
 def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
-    """The first calls of two steps that set rows aside were one to it: an error of its own."""
+    """It took the first calls of two steps that set rows aside for one, and refused them."""
     [sample] = json.loads(check("memory", "--json", code=3))["samples"]
     assert [error["code"] for error in sample["errors"]] == ["TEXT_NOT_STORABLE"]
     words, lengths = sample["states"]

@@ -643,7 +643,7 @@ def test_a_mistyped_database_is_not_recorded(connection):
         declare_in(TopologyDatabases(connection, staged.topology, []))
 
 
-def test_a_participant_is_another_database_than_the_ledgers_of_one_name_and_with_its_schema(
+def test_a_participant_is_not_the_ledgers_database_has_one_name_and_the_schema(
     staged, connection, monkeypatch
 ):
     dsn = os.environ["RELIABILITY_DSN_EAST"]

@@ -161,9 +161,7 @@ def test_where_a_topology_stands_and_what_it_is(shop):
     assert [(w["interval"], w["rows"]) for w in one["without_txid"]] == [(None, 5)]
 
 
-def test_what_others_print_is_not_in_the_answer_which_any_terminal_gets_as_a_whole(
-    shop, monkeypatch
-):
+def test_any_terminal_gets_the_whole_answer_and_nothing_that_others_print(shop, monkeypatch):
     """Airflow, which is asked for the ledger's connection, logs to the standard output.
 
     The terminal of a cron job may lack characters.

@@ -10,14 +10,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from dev.services.processes import descendants, wait_until
+from dev.services.processes import wait_until
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.graph import THE_STEP
 from reliability.deployment.address import ConnIds, using
@@ -38,7 +36,6 @@ CODE = '''
 """Counts words slowly, in a module that executors have only if it is shipped to them."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from reliability import Count, MemorySpout, State, Topology
@@ -52,17 +49,6 @@ def slowly(word):
 
 
 def count(batch):
-    from reliability.spark import driver
-
-    address_here = driver.task_address
-
-    def address_elsewhere(spark, address):
-        """Tell tasks another file than their driver's, as on another host."""
-        sent = address_here(spark, address)
-        moved = replace(sent.ask.in_file, path="/nonexistent/addresses")
-        return replace(sent, ask=replace(sent.ask, in_file=moved))
-
-    driver.task_address = address_elsewhere
     return {"shipped_words": batch.withColumn("word", F.udf(slowly, "string")("word"))}
 
 
@@ -81,17 +67,8 @@ QUICKLY_LOST = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster(environment, tmp_path_factory):
-    """A cluster that no test disturbs."""
-    folder = tmp_path_factory.mktemp("cluster")
-    with standalone_cluster(folder, environment.java.home) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def own_cluster(environment, tmp_path):
-    """A cluster that a test may disturb."""
+def cluster(environment, tmp_path):
     with standalone_cluster(tmp_path / "cluster", environment.java.home) as cluster:
         yield cluster
 
@@ -124,8 +101,6 @@ def run(
     """Process and commit the batch, by a driver on this host in client mode."""
     program = find_spark_submit()
     assert program is not None
-    for mark in cluster.folder.glob("worker*/work/*/*/busy-*"):
-        mark.unlink()  # of an earlier run
     launcher = SparkSubmit(
         program=program,
         master=cluster.master,
@@ -157,61 +132,20 @@ def counted(words: Pipeline) -> list[tuple[Any, ...]]:
     return rows(words.runner.connection, "SELECT word, times FROM shipped_words ORDER BY 1")
 
 
-def test_a_batch_commits_once_though_executors_share_nothing_with_the_driver_and_speculate(
-    cluster, words, folder, tmp_path
-):
+def test_a_batch_commits_though_executors_share_nothing_with_the_driver(cluster, words, folder):
     """G10: they get the credentials from their driver, and code by spark.submit.pyFiles."""
-    executors: list[str] = []
-    drivers: list[str] = []
+    seen: list[str] = []
 
     def look() -> None:
-        executors.append(environments([e for w in cluster.workers for e in w.executors()]))
-        for process in descendants(psutil.Process()):
-            with suppress(psutil.Error):
-                told = f"{process.cmdline()} {process.environ()}"
-                drivers.extend([told] if "process_batch.py" in told else [])
+        seen.append(environments([e for worker in cluster.workers for e in worker.executors()]))
 
-    events = tmp_path / "events"
-    events.mkdir()
-    conf = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.efficiency.enabled": "false",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.1",
-        "spark.speculation.minTaskRuntime": "100ms",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file:{events}",
-    }
-    run(words, cluster, folder, conf, look=look)
+    run(words, cluster, folder, look=look)
     assert counted(words) == ALL
-    assert all(map(has_begun_b, cluster.workers)), "a second copy of the slow task"
-    told = "".join(executors)
+    told = "".join(seen)
     assert "SPARK_WORKER_DIR" in told
     assert not any(name in told for name in ("RELIABILITY_", "PGSERVICE", "PGPASS", "AIRFLOW_"))
+    assert FIRST not in told
     assert str(folder) not in told
-    logged = "".join(path.read_text() for path in events.rglob("*") if path.is_file())
-    assert MODULE in logged
-    assert drivers
-    assert FIRST not in told + logged + "".join(drivers)
-
-
-def has_begun_b(worker: Node) -> bool:
-    return any(worker.folder.glob("work/*/*/busy-B"))
-
-
-def test_a_batch_commits_once_with_executors_that_come_and_go(cluster, words, folder):
-    conf = {
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": "0",
-        "spark.dynamicAllocation.executorIdleTimeout": "1s",
-        "spark.scheduler.minRegisteredResourcesRatio": "0",
-    }
-    run(words, cluster, folder, conf)
-    assert counted(words) == ALL
-    assert not all(map(has_begun_b, cluster.workers)), "nothing speculates"
 
 
 def test_code_that_is_not_shipped_is_missed_by_name(cluster, words, folder):
@@ -238,10 +172,11 @@ def in_the_middle(cluster: StandaloneCluster, disturb: Callable[[Node], None]) -
     return thread
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGPWR], ids=["stopped", "retired"])
-def test_a_worker_that_leaves_in_the_middle_costs_no_attempt(own_cluster, words, folder, number):
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGPWR], ids=["killed", "stopped", "retired"]
+)
+def test_a_worker_that_leaves_in_the_middle_costs_no_attempt(cluster, words, folder, number):
     """Spark runs its tasks on the other worker; SIGPWR is how a standalone worker is retired."""
-    cluster = own_cluster
     conf = {**QUICKLY_LOST, "spark.decommission.enabled": "true"}
     executors: list[Any] = []
 
@@ -265,6 +200,34 @@ def test_a_worker_that_leaves_in_the_middle_costs_no_attempt(own_cluster, words,
         assert counted(words) == ALL
     statuses = rows(words.runner.connection, "SELECT status FROM reliability.attempt")
     assert statuses == [("COMMITTED",)]
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.efficiency.enabled": "false",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.1",
+            "spark.speculation.minTaskRuntime": "100ms",
+        },
+        {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": "0",
+            "spark.dynamicAllocation.executorIdleTimeout": "1s",
+            "spark.scheduler.minRegisteredResourcesRatio": "0",
+        },
+    ],
+    ids=["speculation", "dynamic allocation"],
+)
+def test_a_batch_commits_once_with(cluster, words, folder, conf):
+    run(words, cluster, folder, conf)
+    assert counted(words) == ALL
+    both_began_b = all(any(w.folder.glob("work/*/*/busy-B")) for w in cluster.workers)
+    assert both_began_b == ("spark.speculation" in conf), "a second copy of the slow task"
 
 
 ON_KUBERNETES = {

@@ -7,10 +7,12 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from reliability.core.errors import LedgerRefusedLogin
@@ -26,11 +28,13 @@ from reliability.deployment.address import (
     using,
 )
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.launch import WarmEngine, run_with_log
+from reliability.spark.driver_environment import find_spark_submit
+from reliability.spark.launch import SparkSubmit, WarmEngine, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
 from reliability.spark.submission import Submission
 from spark_apps import global_count
+from tests.support import elsewhere
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import ROOT, database_of, rows, run_as_admin
 
@@ -285,6 +289,50 @@ def test_the_command_line_that_a_task_starts_is_told_the_addresses(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert isinstance(address_of("mart").ask, KeywordsInFile)
     assert database_at(address_of()) == database_at(address_of("mart")) == server.database
+
+
+@pytest.mark.slow
+def test_executors_in_processes_of_their_own_get_the_credentials_from_their_driver(
+    airflow_knows, server, connection, tmp_path, monkeypatch
+):
+    """G10: a cluster of spark-submit's own; its executors do not find the driver's file."""
+    monkeypatch.delenv("RELIABILITY_DSN")
+    shop = pipeline_of(elsewhere.topology, connection)
+    assert shop.emit(None) == [1]
+    grant = shop.begin(1)
+    program = find_spark_submit()
+    assert program is not None
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    launcher = SparkSubmit(
+        program=program,
+        master="local-cluster[1,2,1024]",
+        conf={**conf, "spark.eventLog.dir": f"file:{events}", "spark.driver.host": "127.0.0.1"},
+        code=[str(ROOT)],
+    )
+    processes: list[str] = []
+
+    def look() -> bool:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                processes.append(f"{process.cmdline()} {process.environ()}")
+        return True
+
+    submission = Submission(module=elsewhere.__name__, grant=grant, step=THE_STEP)
+    with using(ConnIds.of("kept", {})):
+        run_with_log(launcher, submission, look)
+    shop.seal(grant)
+    shop.runner.commit(1)
+    assert rows(connection, "SELECT word, times FROM elsewhere ORDER BY 1") == [("a", 2), ("b", 1)]
+    assert any("CoarseGrainedExecutorBackend" in process for process in processes)
+    seen = [process for process in processes if FIRST in process]
+    assert all("AIRFLOW_CONN_KEPT" in process for process in seen), "those that Airflow starts"
+    assert not any("process_batch.py" in process for process in seen)
+    assert not any("CoarseGrainedExecutorBackend" in process for process in seen)
+    logged = "".join(p.read_text() for p in events.rglob("*") if p.is_file())
+    assert "elsewhere" in logged
+    assert FIRST not in logged
 
 
 @pytest.mark.slow

@@ -311,6 +311,7 @@ def spread(connection, east):
 
 
 def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, connection, east):
+    """And its rows are explained and verified from there."""
     before = spread.seen(), spread.seen(EAST)
     explanation = explain(connection, "t", EAST, {"k": "12"})
     assert explanation.row is not None

@@ -196,7 +196,9 @@ def test_a_row_is_the_message_without_a_schema(kafka, spark):
     assert [tuple(header) for header in found[1]["headers"]] == headers
 
 
-def test_large_ranges_are_read_by_several_tasks(kafka, spark, monkeypatch):
+def test_large_ranges_are_read_by_several_tasks_and_a_bad_value_fails_with_its_place(
+    kafka, spark, monkeypatch
+):
     """A value that cannot be decoded fails the attempt, with its place."""
     kafka.send(0, *map(str, range(250)))
     monkeypatch.setattr("reliability.spouts.kafka._READ_AT_ONCE", 100)

@@ -84,7 +84,7 @@ def test_a_commit_names_its_attempt_sources_and_tables(commit, connection):
     ]
 
 
-def test_an_attempt_that_failed_wrote_no_table(commit, connection, monkeypatch):
+def test_a_task_whose_attempt_failed_or_was_none_wrote_no_table(commit, connection, monkeypatch):
     """A task that reached no attempt tells nothing; one whose txid is skipped, what counts."""
 
     def decide(*_):

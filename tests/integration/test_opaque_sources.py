@@ -94,7 +94,7 @@ def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, c
 
 
 @pytest.mark.parametrize("commit_empty", [park, skip])
-def test_the_first_txid_can_be_passed_over_and_what_comes_back_gets_another(
+def test_the_first_txid_can_be_passed_over_and_what_comes_back_gets_another_txid(
     connection, elsewhere, commit_empty
 ):
     """C7: txid 1 starts where nothing ended; a replay reads nothing, as its batch is frozen."""

@@ -210,6 +210,7 @@ OPERATIONS = {
         True,
     ),
     "limit": (lambda r: r.sort("n").limit(3), True),
+    "offset": (lambda r: r.offset(3), True),
     "sample": (lambda r: r.sample(0.5, seed=1), True),
     "window": (lambda r: r.selectExpr("row_number() OVER (PARTITION BY t ORDER BY f)"), True),
     "place": (lambda r: r.withColumn("p", F.monotonically_increasing_id()), True),

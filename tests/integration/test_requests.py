@@ -279,7 +279,7 @@ def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_cont
 def test_a_run_at_work_for_longer_than_its_lease_is_not_given_up(new_world, monkeypatch):
     """R3: no seal of more than ten minutes could succeed, and no such dry run."""
     world = new_world()
-    world.work("A", 1, "commit")
+    world.work("A", 1, "commit", acts=0)
     world.runner.leases = Leases(request=1)
 
     def is_silent():

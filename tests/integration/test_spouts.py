@@ -364,7 +364,10 @@ def test_a_spout_that_lists_what_a_txid_has_is_told_so(connection):
 
 
 def test_a_table_of_another_database_is_found_by_its_name(connection, orders, dsn, monkeypatch):
-    """One that may not be read asks for SELECT alone; the GRANT told of the rights to write it."""
+    """One that may not be read asks for SELECT alone; the GRANT told of the rights to write it.
+
+    An empty one emits nothing.
+    """
     monkeypatch.setenv("RELIABILITY_DSN_SHOP", dsn)
     other = emitter(connection, spout_of(database="shop"))
     orders.execute("REVOKE SELECT ON orders FROM reliability")

@@ -99,7 +99,7 @@ def test_a_task_counts_what_it_causes_and_a_replay_is_none_of_the_commits(daemon
     assert "airflow.reliability.commits" not in told
 
 
-def test_an_attempt_that_ends_without_a_commit_is_counted_and_none_is_not(
+def test_an_attempt_without_a_commit_is_counted_and_a_task_without_one_is_not(
     daemon, spark, connection, monkeypatch
 ):
     spark.fails = True

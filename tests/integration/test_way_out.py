@@ -385,9 +385,10 @@ def test_a_declaration_says_whether_txids_share_a_commit(connection):
     ]
     spout = MemorySpout(schema={"n": "int"}, partitions=[[1]], take=1)
     topology = Topology("grouped", spout=spout, process=everywhere, states=states)
-    groups = "SELECT groups_commits FROM reliability.topology WHERE topology = 'grouped'"
+    own = "WHERE topology = 'grouped'"
+    groups = f"SELECT groups_commits FROM reliability.topology {own}"
     declare(connection, topology)
     assert rows(connection, groups) == [(False,)]
-    execute(connection, "UPDATE reliability.topology SET groups_commits = true")
+    execute(connection, f"UPDATE reliability.topology SET groups_commits = true {own}")
     declare(connection, topology)
     assert rows(connection, groups) == [(False,)]

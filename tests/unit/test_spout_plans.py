@@ -318,7 +318,7 @@ def test_limits_by_files_rows_and_bytes(grouped, limits, batches):
     assert names(spout.cut(plan(spout))) == batches
 
 
-def test_a_file_that_was_emitted_whole_never_comes_in_pieces_nor_in_pieces_whole(grouped):
+def test_a_file_comes_whole_or_in_pieces_as_it_was_emitted_first(grouped):
     """E1: limits change, a row's txid does not; its other row groups come."""
     for limits in (
         {},
