@@ -63,7 +63,7 @@ numbers = mostly(small, (st.sampled_from(NUMBERS) | st.integers()).map(str))
 def values(schema: Mapping[str, Any]) -> st.SearchStrategy[str]:
     """Texts for a parameter, most of them of its type."""
     kinds = [one for one in schema.get("anyOf", [schema]) if one["type"] != "null"]
-    right = {"integer": numbers, "string": texts}[kinds[0]["type"]]
+    right = {"integer": numbers, "string": texts, "array": texts}[kinds[0]["type"]]
     if kinds[0].get("format") == "date-time":
         right = moments
     return mostly(right, texts)
@@ -86,6 +86,7 @@ class Address:
     path: str
     parameters: tuple[Mapping[str, Any], ...]
     form: Mapping[str, Any] = field(default_factory=dict)
+    content_type: str = ""
 
     def requests(self) -> st.SearchStrategy[dict[str, Any]]:
         return st.composite(lambda draw: self._request(draw))()
@@ -106,7 +107,7 @@ class Address:
             pairs += draw(_pairs("state", own)) + draw(_pairs("key.k", numbers | texts))
             pairs += draw(_pairs("key.word", texts)) + draw(_pairs("null.k", texts))
         pairs += draw(_pairs("nosuch", texts))
-        headers, body = draw(_forms(self.form)) if self.method == "POST" else ({}, b"")
+        headers, body = draw(_bodies(self)) if self.method == "POST" else ({}, b"")
         return {
             "method": self.method,
             "url": f"{PREFIX}{path}?{_encoded(pairs)}",
@@ -126,21 +127,37 @@ def _pairs(name: str, value: st.SearchStrategy[str]) -> st.SearchStrategy[list[t
 
 
 FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+JSON = "application/json"
+TOPOLOGY = {"name": "topology", "in": "path", "schema": {"type": "string"}}  # not every function's
 PART = '--x\r\nContent-Disposition: form-data; name="{}"; filename="a"\r\n\r\n1\r\n'
 ELSEWHERE: list[dict[str, str]] = [{}, {**FROM_THE_PAGE, "Origin": "https://evil.example"}]
 
 
+TASK = {"task_id": texts, "map_index": st.integers(), "state": st.none() | texts}
+RUN = {
+    "tasks": st.lists(
+        mostly(st.fixed_dictionaries(TASK), st.fixed_dictionaries({}, optional=TASK))
+    ),
+    "emitted": st.none() | st.lists(st.integers()),
+    "txids": st.lists(st.integers()),
+    "group": texts,
+}
+
+
 @st.composite
-def _forms(draw: st.DrawFn, form: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of a form; some are of other types, or broken."""
+def _bodies(draw: st.DrawFn, address: Address) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a form, or of a run; some are of other types, or broken."""
+    form = address.form
     headers = draw(mostly(st.just(FROM_THE_PAGE), st.sampled_from(ELSEWHERE)))
     pairs = [pair for name, schema in form.items() for pair in draw(_pairs(name, values(schema)))]
     bodies = {
         FORM: _encoded(pairs),
         PARTS: "".join(PART.format(name) for name, _ in pairs),
-        "application/json": json.dumps({name: {"a": [value, None, {}]} for name, value in pairs}),
+        JSON: json.dumps({name: {"a": [value, None, {}]} for name, value in pairs}),
     }
-    content_type = draw(mostly(st.just(FORM), st.sampled_from([*bodies])))
+    if address.content_type == JSON:
+        bodies[JSON] = json.dumps(draw(st.fixed_dictionaries(RUN)))
+    content_type = draw(mostly(st.just(address.content_type), st.sampled_from([*bodies])))
     body = draw(mostly(st.just(bodies[content_type].encode()), st.binary(max_size=40)))
     return {"Content-Type": content_type, **headers}, body
 
@@ -154,11 +171,12 @@ def addresses(airflow: Any) -> Iterator[Address]:
     schemas = document["components"]["schemas"]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            form = {}
+            form, content_type = {}, FORM
             if "requestBody" in operation:
-                (content,) = operation["requestBody"]["content"].values()
+                [(content_type, content)] = operation["requestBody"]["content"].items()
                 form = schemas[content["schema"]["$ref"].rpartition("/")[2]]["properties"]
-            yield Address(method.upper(), path, tuple(operation.get("parameters", ())), form)
+            taken = tuple(operation.get("parameters", (TOPOLOGY,)))
+            yield Address(method.upper(), path, taken, form, content_type)
 
 
 @dataclass
@@ -260,7 +278,7 @@ def test_a_request_that_is_refused_changes_nothing(page, shop):
         headers = request["headers"]
         is_of_the_page = "X-Reliability" in headers and "Origin" not in headers
         if answer.status_code == 400:  # the body is read before anybody is asked who he is
-            assert headers["Content-Type"] == PARTS
+            assert headers["Content-Type"] in (PARTS, JSON)
         elif person == "nobody":
             assert answer.status_code == 401
         elif "%00" in request["url"].partition("?")[0]:
