@@ -58,17 +58,6 @@ def folds_and_counts(
     )
 
 
-def counts(frames: Mapping[Name, DataFrame]) -> dict[Name, int]:
-    """Count the rows of each frame."""
-    parts = [
-        frame.select(F.lit(number).alias("number")) for number, frame in enumerate(frames.values())
-    ]
-    found = {
-        row.number: row["count"] for row in union_of(parts).groupBy("number").count().collect()
-    }
-    return {name: found.get(number, 0) for number, name in enumerate(frames)}
-
-
 def union_of(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the rows of all of them."""
     return reduce(lambda one, other: one.union(other), frames)
