@@ -13,11 +13,18 @@ import pytest
 from tests.support.rules import leading_rules
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES = 62_900
 
 
 def test_no_two_files_of_tests_have_the_same_name():
     names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_a_new_test_takes_the_room_of_an_older_one():
+    """They had grown by 20,000 lines; where two show one thing, one of them goes."""
+    files = (ROOT / "tests").rglob("*.py")
+    assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES
 
 
 @pytest.mark.parametrize(
