@@ -73,7 +73,7 @@ class AirflowServices:
         return f"http://{HOST}:{self.ports.port('airflow')}"
 
     def api(self) -> AirflowApi:
-        return AirflowApi(base_url=self.url, username=USER, password=self._password())
+        return AirflowApi(base_url=self.url, username=USER, password=self.passwords_of(USER)[USER])
 
     def settings(self) -> dict[str, str]:
         """Return our settings as variables, which win over any airflow.cfg."""
@@ -136,7 +136,7 @@ class AirflowServices:
             self.ports.free_port("airflow")  # a stranger may have taken ours since the last time
         if not self.background("scheduler").is_alive():
             self._end_workers()
-        self._password()
+        self.passwords_of(USER)
         if not self.jwt_secret_file.is_file():
             write_private(self.jwt_secret_file, secrets.token_urlsafe(48))
         self.home.mkdir(parents=True, exist_ok=True)
@@ -200,9 +200,15 @@ class AirflowServices:
             return False
         return datetime.fromisoformat(heartbeat).timestamp() > process.create_time()
 
-    def _password(self) -> str:
-        """Return the password of USER, made beforehand: anybody may read those Airflow makes."""
-        if not self.passwords_file.is_file():
-            write_private(self.passwords_file, json.dumps({USER: secrets.token_urlsafe(18)}))
-        passwords: dict[str, str] = json.loads(self.passwords_file.read_text())
-        return passwords[USER]
+    def passwords_of(self, *users: str) -> dict[str, str]:
+        """Return the passwords of all users that have one, among them these.
+
+        They are made before Airflow starts: anybody may read those that it makes, and it empties
+        the file to add one.
+        """
+        known: dict[str, str] = {}
+        if self.passwords_file.is_file():
+            known = json.loads(self.passwords_file.read_text())
+        if missing := {user: secrets.token_urlsafe(18) for user in users if user not in known}:
+            write_private(self.passwords_file, json.dumps(known | missing))
+        return known | missing

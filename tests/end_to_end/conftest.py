@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from dev.services.files import write_private
 from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dag, Dates, publish
 from tests.end_to_end.stand_in import put_command
@@ -82,9 +80,7 @@ def airflow(environment, dates_folder, versions, lineage):
     """The environment with Airflow up and the DAGs read."""
     stand_in = put_command(dates_folder / "bin")
     users = {"admin": "admin", **USERS}
-    # Airflow empties the file to add a user while others read it
-    passwords = {name: secrets.token_urlsafe(18) for name in users}
-    write_private(environment.airflow.passwords_file, json.dumps(passwords))
+    environment.airflow.passwords_of(*users)
     bundles = [
         _bundle("examples", LOCAL_BUNDLE),
         _bundle("dates", LOCAL_BUNDLE, path=str(dates_folder / "dags"), refresh_interval=1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
 
@@ -44,12 +43,10 @@ def words_of(dag: Dag, txid: int) -> list[str]:
 @pytest.fixture(scope="module")
 def tokens(airflow, dag) -> dict[str, str]:
     """A token of each user; none for one who has not logged in."""
-    passwords = json.loads(airflow.airflow.passwords_file.read_text())
+    passwords = airflow.airflow.passwords_of("admin", "viewer", "user", "stranger")
     return {
-        name: AirflowApi(
-            base_url=airflow.airflow.url, username=name, password=passwords[name]
-        ).token()
-        for name in ("admin", "viewer", "user", "stranger")
+        name: AirflowApi(base_url=airflow.airflow.url, username=name, password=password).token()
+        for name, password in passwords.items()
     }
 
 

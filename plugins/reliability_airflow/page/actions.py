@@ -176,6 +176,6 @@ def _done(request: Request, what: str, runs: Sequence[RunToClear] = (), **others
     """
     shown = {"tone": "good", "differences": None, "then": (), "again": None} | others
     names = ("dag_id", "run_id", "txids", "group")
-    to_clear = [{name: getattr(run, name) for name in names} for run in runs]
+    offered = [{name: getattr(run, name) for name in names} for run in runs]
     actions = f"{page_of(request, request.path_params['topology'])}/actions"
-    return render(request, "part_done.html", what=what, runs=to_clear, actions=actions, **shown)
+    return render(request, "part_done.html", what=what, runs=offered, actions=actions, **shown)

@@ -133,8 +133,8 @@ async function replay(form, button) {
 // Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
-  const { undone, toClear } = form.dataset;
-  const text = await askPage(undone, new URLSearchParams());
+  const { actions } = form.dataset;
+  const text = await askPage(`${actions}/undone`);
   const now = new DOMParser().parseFromString(text, "text/html").querySelector("[data-clears]");
   const still = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((run) => run.txids));
   if (!runs.every((run) => run.txids.every((txid) => still.has(txid)))) { // a clear would replay what is done
@@ -147,8 +147,8 @@ async function clear(form) {
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
     const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
     const tasks = await tasksOf(`${path}/taskInstances`);
-    const body = JSON.stringify({ tasks, emitted, txids: run.txids, group: run.group });
-    const { task_ids, is_known } = JSON.parse(await askPage(toClear, body, { "Content-Type": "application/json" }));
+    const { txids, group } = run;
+    const { task_ids, is_known } = JSON.parse(await askPage(`${actions}/to_clear`, { tasks, emitted, txids, group }));
     const how = { dry_run: false, only_failed: false };
     if (task_ids.length) await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids });
     else await ask("POST", `${path}/clear`, how);
@@ -169,8 +169,9 @@ async function tasksOf(path) {
   return tasks.map(({ task_id, map_index, state }) => ({ task_id, map_index, state }));
 }
 
-async function askPage(path, body, headers = {}) {
-  const response = await fetch(path, { method: "POST", body, headers: { ...HEADERS, ...headers } });
+async function askPage(path, data) {
+  const headers = { ...HEADERS, "Content-Type": "application/json" };
+  const response = await fetch(path, { method: "POST", headers, body: data && JSON.stringify(data) });
   const text = await response.text();
   if (!response.ok) throw new Error(detailOf(text, response.status));
   return text;
