@@ -72,8 +72,9 @@ class AirflowServices:
     def url(self) -> str:
         return f"http://{HOST}:{self.ports.port('airflow')}"
 
-    def api(self) -> AirflowApi:
-        return AirflowApi(base_url=self.url, username=USER, password=self.passwords_of(USER)[USER])
+    def api(self, user: str = USER) -> AirflowApi:
+        password = self.passwords_of(user)[user]
+        return AirflowApi(base_url=self.url, username=user, password=password)
 
     def settings(self) -> dict[str, str]:
         """Return our settings as variables, which win over any airflow.cfg."""

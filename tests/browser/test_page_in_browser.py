@@ -192,12 +192,11 @@ def test_a_dry_run_leads_to_the_rollback(tab, shop):
 
 def test_what_is_refused_is_said_in_the_dialog(tab, shop, airflow, monkeypatch):
     page = tab.open(at("shop", "/txids/3"))
-    with monkeypatch.context() as patch:
-        patch.setattr(airflow.rights, "may_act", False)
-        page.click("[data-opens=park]")
-        page.fill("dialog[open] [name=reason]", "x")
-        page.click("dialog[open] button.primary")
-        assert page.inner_text("dialog[open] .answer").endswith("Forbidden")
+    monkeypatch.setattr(airflow.rights, "may_act", False)
+    page.click("[data-opens=park]")
+    page.fill("dialog[open] [name=reason]", "x")
+    page.click("dialog[open] button.primary")
+    assert page.inner_text("dialog[open] .answer").endswith("Forbidden")
     assert len(page.query_selector_all("h1")) == 1
     assert [one for one in tab.wrong if "403" not in one] == []
     tab.wrong.clear()

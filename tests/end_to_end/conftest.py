@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dev.services.airflow import USER
 from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dag, Dates, publish
 from tests.end_to_end.stand_in import put_command
@@ -79,7 +80,7 @@ def lineage(request, dates_folder) -> dict[str, str]:
 def airflow(environment, dates_folder, versions, lineage):
     """The environment with Airflow up and the DAGs read."""
     stand_in = put_command(dates_folder / "bin")
-    users = {"admin": "admin", **USERS}
+    users = {USER: "admin", **USERS}
     environment.airflow.passwords_of(*users)
     bundles = [
         _bundle("examples", LOCAL_BUNDLE),

@@ -7,9 +7,9 @@ import urllib.request
 
 import pytest
 
-from dev.services.airflow_api import AirflowApi
+from dev.services.airflow import USER
 from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
-from tests.end_to_end.users import SECRET
+from tests.end_to_end.users import SECRET, USERS
 from tests.support.fix_page import FROM_THE_PAGE
 
 PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
@@ -43,11 +43,7 @@ def words_of(dag: Dag, txid: int) -> list[str]:
 @pytest.fixture(scope="module")
 def tokens(airflow, dag) -> dict[str, str]:
     """A token of each user; none for one who has not logged in."""
-    passwords = airflow.airflow.passwords_of("admin", "viewer", "user", "stranger")
-    return {
-        name: AirflowApi(base_url=airflow.airflow.url, username=name, password=password).token()
-        for name, password in passwords.items()
-    }
+    return {name: airflow.airflow.api(name).token() for name in (USER, *USERS)}
 
 
 @pytest.fixture
@@ -206,7 +202,7 @@ def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):
     page.get_by_role("button", name="Clear them in Airflow").click()
     page.get_by_text("1 run is cleared").wait_for()
     wait_for(lambda: dag.counted() == before, "the released txid to commit")
-    _, run_id = dag.ledger_rows("txid, run_id", "transaction", "txid")[-1]
+    run_id = dag.ledger_rows("run_id", "transaction", "txid")[-1][0]
     assert dag.tries(run_id)["emit", -1] == 1, "more than the tasks of the txid is cleared"
 
 

@@ -200,12 +200,9 @@ class Matrix:
         self,
         scenario: Scenario,
         choose: Choice | None = None,
-        kinds: Sequence[FaultKind] | Mapping[str, Sequence[FaultKind]] = tuple(FaultKind),
+        kinds: Callable[[Change], Sequence[FaultKind]] = lambda _: tuple(FaultKind),
     ) -> Iterator[Outcome]:
-        """Let each kind of fault happen to what is chosen of the changes of a clean run.
-
-        :param kinds: for all changes, or by their statements
-        """
+        """Let each kind of fault happen to what is chosen of the changes of a clean run."""
         self._scenario = scenario
         with self._databases() as template:
             self._do_all(scenario.before, template)
@@ -219,7 +216,7 @@ class Matrix:
             chosen = (choose or scenario.choose)(changes)
             assert chosen, f"{scenario.name}: nothing is chosen of {changes}"
             for change in chosen:
-                for kind in kinds[change.statement] if isinstance(kinds, Mapping) else kinds:
+                for kind in kinds(change):
                     yield self._try(scenario, Armed(kind, change), template, clean)
 
     @contextmanager

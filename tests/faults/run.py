@@ -98,7 +98,8 @@ def run(place: int, kinds: Sequence[FaultKind]) -> tuple[list[Outcome], int]:
     matrix = _own_matrix()
     before = matrix.snapshots
     outcomes = []
-    for change, cells in groupby(matrix.outcomes(SCENARIOS[place], kinds=kinds), _change_of):
+    found = matrix.outcomes(SCENARIOS[place], kinds=lambda _: kinds)
+    for change, cells in groupby(found, _change_of):
         own = [*cells]
         signs = "".join("X" if one.wrong else "." for one in own)
         wrong = [f"\n    {one.kind.value}: {one.wrong}" for one in own if one.wrong]

@@ -42,6 +42,7 @@ from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
 from reliability.transaction.correct.exclude import exclude, find_item, include
 from reliability.transaction.emit.refreeze import refreeze
+from tests.support.batches import batches_of, meta_of
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 from tests.support.lake import (
@@ -344,9 +345,9 @@ def begun(path: Path, **options: Any) -> tuple[DeltaSpout, Txids, str]:
     """Emit the first file of a snapshot of three, and return its path."""
     append(path, (1, "a", 5), (2, "b", 6), (3, "c", 7))
     spout, txids = DeltaSpout(str(path), opaque=True, max_files_per_batch=1, **options), Txids()
-    batch = spout.cut(spout.plan(None, txids))[0]
-    txids.record(BatchMeta(items=batch, emitted=spout.count(batch)))
-    [item] = only(DeltaFile, batch)
+    first = batches_of(spout)[0]
+    txids.record(first)
+    [item] = only(DeltaFile, first.items)
     return spout, txids, item.path
 
 
@@ -576,9 +577,10 @@ def test_files_of_a_clone_stay_where_they_are(orders, tmp_path):
                 line["add"]["path"] = f"{scheme}{orders}/{line['add']['path']}"
         log_of(clone, 0).write_text("\n".join(map(json.dumps, lines)))
         spout = DeltaSpout(f"{scheme}{clone}", since=0)
-        items = plan_of(spout)
-        assert {f"/{item.path.lstrip('/')}" for item in items} == {*map(str, added_by(orders, 0))}
-        spout.verify(BatchMeta(items=tuple(items), emitted=spout.count(items)))
+        meta = meta_of(spout)
+        found = {f"/{item.path.lstrip('/')}" for item in only(DeltaFile, meta.items)}
+        assert found == {*map(str, added_by(orders, 0))}
+        spout.verify(meta)
 
 
 def test_a_log_that_was_cleaned_up_is_said_plainly(orders):

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from psycopg2.sql import SQL
@@ -362,21 +361,17 @@ others: dict[str, list[Pipeline]] = {}
 
 def test_a_run_that_was_overtaken_plans_again(folder, connection):
     """E1: the plan is made outside the lock; with other limits, other parts of the same file."""
-    limits: list[dict[str, Any]] = [{}, {"max_rows_per_batch": 2}, {"max_rows_per_batch": 4}]
     with LedgerConnection(connection.dsn) as own:
-        for number, options in enumerate(limits):
-            interval = month(1997, 3 + number)
-            write_groups(folder / f"1997-0{3 + number}" / "a.parquet", 6)
-            spout = OvertakenSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **options)
-            topology = replace(shop(folder), spout=spout)
+        for number, most in enumerate((None, 2, 4)):
+            interval, first = month(1997, 3 + number), 2 * number + 1
+            write_groups(folder / str(interval) / "a.parquet", 6)
+            pattern = f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet"
+            spout = OvertakenSpout(pattern, max_rows_per_batch=most)
             faster = emitter_of(own, folder, max_rows_per_batch=3).again(f"faster {number}")
-            others[spout.pattern] = [faster]
-            txids = [2 * number + 1, 2 * number + 2]
-            assert pipeline_of(topology, connection).again(f"{number}").emit(interval) == txids
-            assert rows(connection, ITEMS)[-2:] == [
-                (txids[0], "{[0,3)}"),
-                (txids[1], "{[3,6)}"),
-            ]
+            others[pattern] = [faster]
+            run = pipeline_of(replace(shop(folder), spout=spout), connection).again(f"{number}")
+            assert run.emit(interval) == [first, first + 1]
+            assert rows(connection, ITEMS)[-2:] == [(first, "{[0,3)}"), (first + 1, "{[3,6)}")]
 
 
 OPAQUE = {"opaque": True, "schema": "customer bigint, day date, price decimal(10,2)"}

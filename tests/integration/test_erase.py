@@ -285,8 +285,10 @@ def test_an_erasure_is_whole_and_a_dry_run_of_it_changes_nothing(connection, sho
     """H12: what dies in between has changed nothing, either."""
     before = shown(shop)
     would = erased(shop, dry_run=True)
-    recorded = "SELECT (SELECT count(*) FROM reliability.{}), (SELECT count(*) FROM reliability.{})"
-    recorded = recorded.format("erasure", "erased_key")
+    recorded = (
+        "SELECT (SELECT count(*) FROM reliability.erasure),"
+        " (SELECT count(*) FROM reliability.erased_key)"
+    )
     trips = 0
     while True:
         assert shown(shop) == before

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -85,8 +85,8 @@ class Address:
     method: str
     path: str
     parameters: tuple[Mapping[str, Any], ...]
-    form: Mapping[str, Any] = field(default_factory=dict)
-    content_type: str = ""
+    form: Mapping[str, Any]
+    content_type: str
 
     def requests(self) -> st.SearchStrategy[dict[str, Any]]:
         return st.composite(lambda draw: self._request(draw))()

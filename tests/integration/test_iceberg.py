@@ -44,12 +44,13 @@ from reliability.core.errors import (
     SourceRewritten,
     SourceUnreadable,
 )
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import NoItems
 from reliability.deployment.lazy import pa, pq
 from reliability.spouts.iceberg_log import IcebergLog
 from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
+from tests.support.batches import batches_of, meta_of
 from tests.support.lake import (
     outlive_clean_up,
     read,
@@ -307,8 +308,7 @@ def test_the_rest_of_a_first_snapshot_is_not_read_after_a_rollback_behind_it(fil
     """E6: it was emitted, with a warning, though the table has its rows no more."""
     filled.append((5, "Tue", 3))
     txids, spout = Txids(), replace(SPOUT, max_files_per_batch=1)
-    [first, *_] = spout.cut(spout.plan(None, txids))
-    txids.record(BatchMeta(items=first, emitted=spout.count(first)))
+    txids.record(batches_of(spout)[0])
     filled.table.manage_snapshots().rollback_to_snapshot(filled.ids[0]).commit()
     with pytest.raises(SourceChanged, match=r"does not go back to snapshot \d+ any more"):
         spout.plan(None, txids)
@@ -326,7 +326,7 @@ def test_another_table_of_the_same_name_is_found(filled):
 
 def test_a_table_without_a_snapshot_has_nothing(orders, spark):
     assert SPOUT.plan(None, NoItems()) == []
-    empty = BatchMeta(items=(), emitted=SPOUT.count(()))
+    empty = meta_of(SPOUT)
     frame = SPOUT.frame(spark, Txids().record(empty))
     assert frame.columns == ["customer", "day", "price", "_x", "_n"]
     assert frame.count() == empty.emitted.count == 0

@@ -33,7 +33,7 @@ from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
-from tests.replay.shop import Shop, made, opaque_states, states
+from tests.replay.shop import Shop, committed, made, opaque_states, states
 from tests.support.command_line import say
 from tests.support.fix_postgres import execute
 
@@ -50,13 +50,6 @@ def three(connection, **parameters):
     shop.runner.contact(2, shop.who(2))  # its task came, and failed
     skip(connection, "shop", 2, WHY, "ann@etl")
     shop.transact(3)
-    return shop
-
-
-def committed(connection, **parameters):
-    shop = Shop(connection, **parameters)
-    for txid in shop.deliver(made(1), made(2), made(3)):
-        shop.transact(txid)
     return shop
 
 

@@ -26,7 +26,7 @@ in_two_databases_too = pytest.mark.parametrize("elsewhere", ["", "elsewhere"], i
 
 @pytest.fixture
 def elsewhere(request, add_database) -> str:
-    name: str = getattr(request, "param", "")
+    name: str = request.param
     if name:
         add_database(name)
     return name
@@ -78,9 +78,9 @@ def counted(shop):
 
 
 @pytest.mark.parametrize("commit_empty", [park, skip])
-def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, commit_empty):
+def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, commit_empty):
     """C7, E4: else the topology would wait for ever for what does not come back."""
-    shop = delivered(connection, 2, elsewhere, committed=1)
+    shop = delivered(connection, 2, committed=1)
     goes(shop, 0, 1)
     with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there\. .*deliver.*park.*skip"):
         shop.process(2)
@@ -95,10 +95,10 @@ def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, c
 
 @pytest.mark.parametrize("commit_empty", [park, skip])
 def test_the_first_txid_can_be_passed_over_and_what_comes_back_gets_another_txid(
-    connection, elsewhere, commit_empty
+    connection, commit_empty
 ):
     """C7: txid 1 starts where nothing ended; a replay reads nothing, as its batch is frozen."""
-    shop = delivered(connection, 2, elsewhere)
+    shop = delivered(connection, 2)
     shop.runner.contact(1, shop.who(1))  # its task came, and failed
     goes(shop, 0, 1)
     commit_empty(connection, "shop", 1, "nobody needs it")
@@ -114,9 +114,9 @@ def test_the_first_txid_can_be_passed_over_and_what_comes_back_gets_another_txid
     assert emit(shop, "next") == [3]
 
 
-def test_txids_are_passed_over_in_their_order(connection, elsewhere):
+def test_txids_are_passed_over_in_their_order(connection):
     """C7, E4: where a batch starts is settled when the txid before has committed."""
-    shop = delivered(connection, 3, elsewhere)
+    shop = delivered(connection, 3)
     shop.runner.contact(2, shop.who(2))
     goes(shop, 0, 1, 2)
     with pytest.raises(ParkNotPossible, match="txid 1 of shop has not committed") as refused:
@@ -175,9 +175,9 @@ def test_after_a_rollback_and_a_release_it_can_be_passed_over(connection, elsewh
     assert (batches(shop)[5], counted(shop)) == ([3], 24)
 
 
-def test_an_empty_batch_that_is_rolled_back_stays_empty(connection, elsewhere):
+def test_an_empty_batch_that_is_rolled_back_stays_empty(connection):
     """C7, H4: a released txid is processed from the batch that it had."""
-    shop = delivered(connection, 2, elsewhere, committed=1)
+    shop = delivered(connection, 2, committed=1)
     goes(shop, 0, 1)
     park(connection, "shop", 2, "it does not come back")
     roll_back(connection, "shop", 0, "once more")

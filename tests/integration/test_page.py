@@ -24,7 +24,6 @@ from tests.support.fix_page import (
     TOPOLOGIES,
     TXIDS,
     Person,
-    Rights,
     airflow_with_page,
     shop_named,
 )
@@ -36,19 +35,10 @@ SECONDS = 0.5  # for each view, however long the history: what grows with it sho
 
 
 @pytest.fixture(scope="module")
-def airflow(airflow_home):
-    """The page, and the rights of who asks: made once, as it keeps nothing."""
-    rights = Rights()
-    with airflow_with_page(rights) as app:
-        yield app, rights
-
-
-@pytest.fixture
-def rights(airflow):
-    """What the person of this test may do; a test changes it."""
-    _, rights = airflow
-    vars(rights).update(vars(Rights()))
-    return rights
+def airflow(airflow_home, rights_of_module):
+    """The page: made once, as it keeps nothing."""
+    with airflow_with_page(rights_of_module) as app:
+        yield app
 
 
 @pytest.fixture
@@ -56,8 +46,7 @@ def client(airflow, rights):
     """A browser of a person who is logged in."""
     from fastapi.testclient import TestClient
 
-    app, _ = airflow
-    return TestClient(app, follow_redirects=False, headers={"Accept": "text/html"})
+    return TestClient(airflow, follow_redirects=False, headers={"Accept": "text/html"})
 
 
 @pytest.fixture

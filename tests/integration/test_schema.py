@@ -155,7 +155,7 @@ def test_a_migration_waits_behind_nobody_for_long(connection, dsn, add_migration
     assert migrate(connection, known) == known[-1:]
 
 
-def test_what_is_missing_is_said_before_it_is_applied(connection, next_release, monkeypatch):
+def test_what_is_missing_is_said_before_it_is_applied(connection):
     assert "up to date" in say("migrate", "--check").stdout
     execute(connection, "DELETE FROM reliability.migration WHERE number = %(last)s", last=TODAY)
     checked = say("migrate", "--check", code=3)

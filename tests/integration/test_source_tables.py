@@ -61,7 +61,7 @@ def ids_of(database, keys):
     return database.fetchone()
 
 
-def test_no_two_keys_of_these_shapes_have_the_same_id(database, connection):
+def test_no_two_keys_of_these_shapes_have_the_same_id(database):
     """V2, E6: an id of 32 bits lets a loss and a copy cancel each other."""
     found = {shape: ids_of(database, keys) for shape, keys in SHAPES.items()}
     assert {shape: keys - distinct for shape, (distinct, keys) in found.items()} == dict.fromkeys(

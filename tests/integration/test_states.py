@@ -93,7 +93,7 @@ KINDS = {
     "transactional": TransactionalState("s", key=KEY, values=STATES["recompute"].values),
 }
 
-COMPACTED = ("inverse", "recompute", "orders", "one row")
+COMPACTED = [name for name, state in STATES.items() if not state.is_append]
 
 TEXTS = st.sampled_from([None, "", "a", "B", "ä", "Z", "a b", 'q"\\,{}'])
 ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(

@@ -124,7 +124,7 @@ def test_who_wants_no_colours_gets_none(ledger, verb):
     assert re.search(r"\x1b\[[\d;]*m", without.raw) is None
     assert ("\x1b" in without.raw) == (verb == "verify")  # a bar moves the cursor
     assert ("of 6 states" in without.text) == (verb == "verify")
-    assert "states" not in CliRunner().invoke(app, [verb]).stderr
+    assert "states" not in say(verb).stderr
 
 
 def words(text):

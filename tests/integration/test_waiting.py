@@ -189,7 +189,9 @@ def test_whoever_waits_outlives_a_ledger_that_is_away_and_is_told_what_needs_a_t
 ):
     from reliability_airflow.poller import Waiter, open_session
 
-    waiters = [waiter(2), waiter(3), Waiter(notify=partial(told.append, "it answers"))]
+    second, third = waiter(2), waiter(3)
+    for_the_ledger = Waiter(notify=partial(told.append, "it answers"))
+    waiters = [second, third, for_the_ledger]
     away = LedgerConnection(AWAY)
     for _ in range(3):
         own_poller.poll(lambda: away, waiters)
@@ -197,13 +199,13 @@ def test_whoever_waits_outlives_a_ledger_that_is_away_and_is_told_what_needs_a_t
         own_poller.sweep(away, waiters)
     assert told == []
     assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
-    poll(waiters[-1])  # who waits for the ledger alone
+    poll(for_the_ledger)
     assert told == ["it answers"]
     poll(waiter(2, topology="another"))  # which the ledger lost
     assert told == ["it answers", 2]
     # where the triggerer cannot even ask, nobody would be told, ever: the tasks say why
     monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
-    own_poller.poll(lambda: open_session("poller"), [waiters[1]])
+    own_poller.poll(lambda: open_session("poller"), [third])
     assert told == ["it answers", 2, 3]
 
 
@@ -511,7 +513,7 @@ def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
 # --- housekeeping --------------------------------------------------------------------------------
 
 
-def test_housekeeping_waits_for_credentials_that_are_renewed(emitted, airflow_home, renew_password):
+def test_housekeeping_waits_for_credentials_that_are_renewed(dsn, airflow_home, renew_password):
     """S5: it was red at once, and a daily verification lost a day."""
     from reliability_airflow import housekeeping_dag, verification_dag
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -37,26 +36,24 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def databases(template):
-    """Sessions with the ledger's database and with one that will not be able to commit.
+def east(template, shared_connection):
+    """A session with a database that will not be able to commit.
 
-    The topologies of these tests share them: each test has its own.
+    The topologies of these tests share it, the west and the ledger: each test has its own.
     """
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        ledger, east, west = (stack.enter_context(new_session(template)) for _ in range(3))
-        for name, session in (("", ledger), ("_EAST", east), ("_WEST", west)):
+    with (
+        new_session(template) as east,
+        new_session(template) as west,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, session in (("", shared_connection), ("_EAST", east), ("_WEST", west)):
             patch.setenv(f"RELIABILITY_DSN{name}", session.dsn)
-        yield ledger, east
+        yield east
 
 
 @pytest.fixture
-def connection(databases):
-    return databases[0]
-
-
-@pytest.fixture
-def east(databases):
-    return databases[1]
+def connection(shared_connection, east):
+    return shared_connection
 
 
 @pytest.fixture
@@ -135,9 +132,7 @@ def test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it(stuck, conn
     assert_all_at(stuck, 5, to_txid)
     assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "FENCED"
     assert stuck.statuses("west")["4:0"] == "ROLLED_BACK"
-    connections = [stuck.participants.connection_of(name) for name in EVERYWHERE]
-    told_last = {rows(each, LOG, topology=stuck.topology)[0] for each in connections}
-    assert told_last == {(5, WHY)}
+    assert {stuck.ask(LOG, name)[0] for name in EVERYWHERE} == {(5, WHY)}
     assert goes_on(stuck, to_txid)
 
 
@@ -230,8 +225,7 @@ def test_an_opaque_states_one_step_is_used_up_in_every_database(connection):
     roll_back(connection, staged.topology, 3, WHY)
     assert_all_at(staged, 5, 3)
     used_up = "SELECT compacted_through FROM reliability.state WHERE topology = %(topology)s"
-    connections = [staged.participants.connection_of(name) for name in EVERYWHERE]
-    assert [rows(each, used_up, topology=staged.topology) for each in connections] == [[(3,)]] * 3
+    assert [staged.ask(used_up, name) for name in EVERYWHERE] == [[(3,)]] * 3
     assert goes_on(staged, 3)
 
 
@@ -303,7 +297,7 @@ def test_whatever_round_trip_it_dies_before_it_is_begun_again_or_finished(connec
 def is_decided(staged: Staged) -> bool:
     """Say whether the rollback is what was decided last."""
     asked = "SELECT plan FROM reliability.checkpoint WHERE topology = %(topology)s"
-    [(plan,)] = rows(staged.connection, asked, topology=staged.topology)
+    [(plan,)] = staged.ask(asked)
     return bool(plan[0]["kind"] == "ROLLBACK")
 
 

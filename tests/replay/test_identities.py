@@ -269,9 +269,7 @@ def perform(shop, what, txid, seed):
         case "roll back":
             roll_back(shop.connection, shop.name, txid - 1, "back")
             for run in release(shop.connection, shop.name):
-                shop.clear(*run.txids)
-                for held in run.txids:
-                    shop.transact(held)
+                shop.do_again(*run.txids)
 
 
 def right_tables(shop, name):

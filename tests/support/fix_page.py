@@ -104,10 +104,17 @@ def airflow_with_page(rights: Rights) -> Iterator[Any]:
         yield airflow
 
 
-@pytest.fixture
-def rights() -> Rights:
-    """What the person of this test may do; a test changes it."""
+@pytest.fixture(scope="module")
+def rights_of_module() -> Rights:
+    """What `rights` are, for a page that is made once."""
     return Rights()
+
+
+@pytest.fixture
+def rights(rights_of_module: Rights) -> Rights:
+    """What the person of this test may do; a test changes it."""
+    vars(rights_of_module).update(vars(Rights()))
+    return rights_of_module
 
 
 # --- ledgers -------------------------------------------------------------------------------------

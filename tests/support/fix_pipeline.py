@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
@@ -14,7 +13,7 @@ import pytest
 
 from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import Begin, Wait, Work
+from reliability.core.coordinator import Begin, Work
 from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP
@@ -98,7 +97,6 @@ class Pipeline(Unattended):
     spark: Any
     run: Run = field(default_factory=lambda: Run(dag_id="shop", run_id="scheduled__1997-01"))
     max_tries: int = 2
-    waits_until: float = 0  # by the monotonic clock; later than now where another thread works
 
     def who(self, task: str) -> TaskContact:
         """Return a task in its first try since the run was made or cleared."""
@@ -184,11 +182,6 @@ class Pipeline(Unattended):
 
     def submit(self, grant: Grant, step: str) -> None:
         self.run_step(grant, step)
-
-    def wait(self, wait: Wait) -> None:
-        if time.monotonic() > self.waits_until:
-            super().wait(wait)
-        time.sleep(0.02)
 
 
 def pipeline_of(topology: Topology, connection: LedgerConnection, spark: Any = None) -> Pipeline:

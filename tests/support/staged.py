@@ -142,28 +142,28 @@ class Staged:
     def seen(self, database: str = "") -> dict[int, int]:
         """Return how often each key was seen, in one database."""
         table = self._state(database).table
-        return dict(self._ask(f"SELECT k, seen FROM {table} ORDER BY k", database))
+        return dict(self.ask(f"SELECT k, seen FROM {table} ORDER BY k", database))
 
     def commit_numbers(self) -> dict[str, tuple[int, ...]]:
         """Return c of the topology, of its checkpoint, of its log and its states, per database."""
-        return {database: self._ask(COMMIT_NUMBERS, database)[0] for database in ("", *self.others)}
+        return {database: self.ask(COMMIT_NUMBERS, database)[0] for database in ("", *self.others)}
 
     def phase(self) -> str:
-        [(phase,)] = self._ask(
+        [(phase,)] = self.ask(
             "SELECT phase FROM reliability.checkpoint WHERE topology = %(topology)s"
         )
         return str(phase)
 
     def statuses(self, database: str = "") -> dict[str, str]:
         """Return the status of every attempt, as 7:2 -> COMMITTED."""
-        found = self._ask(
+        found = self.ask(
             "SELECT txid, attempt_id, status FROM reliability.attempt"
             " WHERE topology = %(topology)s ORDER BY txid, attempt_id",
             database,
         )
         return {f"{txid}:{attempt_id}": status for txid, attempt_id, status in found}
 
-    def _ask(self, query: str, database: str = "") -> list[tuple[Any, ...]]:
+    def ask(self, query: str, database: str = "") -> list[tuple[Any, ...]]:
         return rows(self.participants.connection_of(database), query, topology=self.topology)
 
 
