@@ -249,7 +249,7 @@ def test_rows_are_copied_below_a_view(connection):
     do(connection, "CREATE TABLE words (word varchar(20), price numeric(10,2))")
     do(connection, "INSERT INTO words VALUES ('a', 1), ('a', 1), (NULL, 2)")
     values = {"word": Append("word", "text"), "price": Append("price", MONEY)}
-    shop = Shop(connection, kinds=lambda _: [State("seen", values=values, as_view=True)])
+    shop = shop_of(connection, State("seen", values=values, as_view=True))
     done = adopt(connection, shop.topology, "seen", "words")
     assert (done.rows, done.is_in_place) == (3, False)
     shop.commit([{"word": "b", "price": Decimal(3)}])
@@ -354,9 +354,8 @@ def shop_of(connection, state):
 
 def small(connection, **parts):
     values = {"n": Count(), "total": Sum("price", MONEY)}
-    return shop_of(
-        connection, State("small", **{"key": {"k": "bigint"}, "values": values, **parts})
-    )
+    parts = {"key": {"k": "bigint"}, "values": values, **parts}
+    return shop_of(connection, State("small", **parts))
 
 
 def what_there_is(connection):
@@ -426,7 +425,7 @@ def test_a_table_whose_rule_would_swallow_rows_is_refused(connection):
     """H7: a commit wrote nothing, and nobody heard of it."""
     do(connection, f"CREATE TABLE small ({FITS})")
     for event in ("INSERT", "UPDATE", "DELETE"):
-        do(connection, f"CREATE OR REPLACE RULE {event} AS ON {event} TO small DO INSTEAD NOTHING")
+        do(connection, f"CREATE RULE {event} AS ON {event} TO small DO INSTEAD NOTHING")
         refused(connection, small(connection), f"its rule {event.lower()} does something instead")
         do(connection, f"ALTER TABLE small DISABLE RULE {event}")
     adopt(connection, small(connection).topology, "small", "small")

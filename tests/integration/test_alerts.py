@@ -322,10 +322,10 @@ def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     """A database of one topology is unavailable; the task is red after all others."""
 
     def failing(function):
-        def fails(connection, topology, *rest, **options):
+        def fails(connection, topology, **options):
             if topology == "away":
                 raise LedgerUnavailable("no warehouse")
-            return function(connection, topology, *rest, **options)
+            return function(connection, topology, **options)
 
         return fails
 

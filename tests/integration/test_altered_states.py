@@ -284,8 +284,8 @@ def test_a_type_widens_and_each_stored_row_keeps_its_text(connection):
     before = rows(connection, DIGESTS)
     execute(connection, "ALTER TABLE public.words ADD CONSTRAINT few CHECK (letters < 1000)")
     execute(connection, "CREATE INDEX by_letters ON public.words (letters)")
-    for txid, types in ((3, ("numeric(9,2)", "numeric")), (4, ("numeric", "numeric"))):
-        old, _ = altered(connection, old, words(values(*types)))
+    for txid, letters in ((3, "numeric(9,2)"), (4, "numeric")):
+        old, _ = altered(connection, old, words(values(letters, "numeric")))
         assert rows(connection, DIGESTS) == before
         old.commit(txid)
         assert_exact(connection)
@@ -410,10 +410,9 @@ def test_live_attempts_are_fenced_and_their_tasks_begin_again_with_the_new_code(
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(applicationId="application", uiWebUrl=None)
     )
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "process_id", lambda _: 1)
-        with pytest.raises(StateDefinitionChanged, match="code is older"):
-            driver.process_with(spark, connection, old.topology, grant, THE_STEP)
+    monkeypatch.setattr(driver, "process_id", lambda _: 1)
+    with pytest.raises(StateDefinitionChanged, match="code is older"):
+        driver.process_with(spark, connection, old.topology, grant, THE_STEP)
 
     new.commit(2, 3)
     assert "3:1 COMMITTED" in new.statuses()

@@ -158,7 +158,7 @@ def test_audits_that_hold_let_the_attempt_commit(shop, connection, known, kind):
 
 
 @pytest.mark.parametrize("min_rows", [2, 100], ids=["own table", "shared table"])
-def test_only_what_this_attempt_has_staged_is_audited(shop, connection, monkeypatch, min_rows):
+def test_only_what_this_attempt_has_staged_is_audited(shop, monkeypatch, min_rows):
     """C12: not what has committed, and not what another attempt has staged."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", min_rows)
     two_rows = audit("two rows", "SELECT FROM {contribution} HAVING count(*) <> 2")
@@ -424,8 +424,7 @@ def test_sql_that_is_more_than_one_statement_commits_nothing(shop, connection, k
     error = refused(shop, [row(1)], "DELETE is not allowed")
     assert "transaction commands" in error.what
     warns = with_audits(shop, sales(with_statement("SELECT 1", severity="warn")))
-    warns.clear(1)
-    warns.transact(1)
+    warns.do_again(1)
     assert rows(connection, "SELECT count(*) FROM known") == [(1,)]
 
 

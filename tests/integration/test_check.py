@@ -10,9 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from reliability.cli import app
+from tests.support.command_line import say
 from tests.support.fix_postgres import own_session
 
 CODE = """
@@ -118,9 +117,7 @@ def pipeline(tmp_path, monkeypatch):
 
 def check(topology, *arguments, code=0):
     call = ["check", topology, "--module", "checked_pipeline", *arguments]
-    result = CliRunner().invoke(app, call)
-    assert result.exit_code == code, result.output
-    return result.output
+    return say(*call, code=code).output
 
 
 def errors(topology, *arguments):
@@ -166,9 +163,7 @@ def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipelin
     assert out.count("all of its 20 rows") == 2
     assert "no file matches" in check("good", "--interval", "2013-03", code=1)
     assert "has no files" in check("memory", "in/2013-02/a.parquet", code=2)
-    result = CliRunner().invoke(app, ["check", "good"])
-    assert result.exit_code == 1
-    assert "give it with --module" in result.output
+    assert "give it with --module" in say("check", "good", code=1).output
 
 
 def test_check_finds_what_the_real_run_would_raise(spark, pipeline):

@@ -646,8 +646,7 @@ def test_a_mistyped_database_is_not_recorded(connection):
 def test_a_participant_is_not_the_ledgers_database_has_one_name_and_the_schema(
     staged, connection, monkeypatch
 ):
-    dsn = os.environ["RELIABILITY_DSN_EAST"]
-    monkeypatch.setenv("RELIABILITY_DSN_WEST", dsn)
+    monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
     with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
         declare_in(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
     monkeypatch.setenv("RELIABILITY_DSN_EAST", connection.dsn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,24 +101,27 @@ def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, c
 
 
 def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection):
-    ends: tuple[str | Callable[[], object], ...] = (
-        "UPDATE reliability.attempt SET lease_until = now()"
-        " WHERE txid = 1 AND status = 'PROCESSING'",
-        lambda: opaque.begin(1),
-        "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1",
-        lambda: opaque.runner.close(1, opaque.run, "torn down"),
-    )
-    for number, end in enumerate(ends):
+    def swept(statement):
+        execute(connection, statement)
+        sweep(connection, "words", Leases())
+
+    ends = {
+        "lease": lambda: swept(
+            "UPDATE reliability.attempt SET lease_until = now()"
+            " WHERE txid = 1 AND status = 'PROCESSING'"
+        ),
+        "begin": lambda: opaque.begin(1),
+        "request": lambda: swept(
+            "UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"
+        ),
+        "close": lambda: opaque.runner.close(1, opaque.run, "torn down"),
+    }
+    for name, end in ends.items():
         first, second = opaque.begin(1), opaque.begin(2)
-        if isinstance(end, str):
-            execute(connection, end)
-            sweep(connection, "words", Leases())
-        else:
-            end()
+        end()
         found = statuses(connection)
-        assert (found[str(first.attempt)], found[str(second.attempt)]) == ("FENCED", "FAILED"), (
-            number
-        )
+        ended = found[str(first.attempt)], found[str(second.attempt)]
+        assert ended == ("FENCED", "FAILED"), name
 
 
 def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, connection):

@@ -237,7 +237,7 @@ def test_a_parked_txid_lets_order_go_on_satisfies_nobody_and_comes_back_as_a_rep
     assert shop.ask(asked) == [("empty",)]
     shop.replay(1)
     right = Shop(connection, name="right", kinds=lambda _: renamed(shop))
-    right.commit(*(made(n) for n in (1, 2, 3)))
+    right.commit_first(3)
     assert list(shop.tables().values()) == list(right.tables().values())
 
 
