@@ -472,7 +472,7 @@ def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
     with connection.transaction() as tx:
         tables = [
             table
-            for row in tx.all("state_definitions", topology=None)
+            for row in tx.all("states", topology=None)
             for table in tables_of(row["topology"], [row["definition"]])
         ]
     try:

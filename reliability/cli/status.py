@@ -103,7 +103,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
     with TopologyDatabases.of(connection, topology) as participants:
 
         def states_in(database: str) -> list[Row]:
-            return participants.connection_of(database).all("state_details", topology=topology)
+            return participants.connection_of(database).all("states", topology=topology)
 
         databases = list(participants.others)
         return {

@@ -122,12 +122,6 @@ SELECT e.item, e.excluded_at, e.excluded_by, e.reason, e.ended_at, e.ended_by, e
   FROM reliability.source_item s JOIN reliability.exclusion e USING (topology, item)
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s ORDER BY e.excluded_at, e.item;
 
--- state_details --
--- The definition, position and horizon of each state in this database.
-SELECT state, contribution_table, definition, commit_number, keep_txids, keep_age,
-       extract(epoch FROM keep_age)::float8 / 86400 AS keep_days, compacted_through
-  FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
-
 -- transaction_details --
 -- What the ledger has of a txid.
 SELECT txid, interval_start, interval_end, interval_zone, dag_id, run_id, emitted_at, emitted_count,

@@ -44,11 +44,6 @@ SELECT p.topology_id::text AS topology_id, p.curr_txid, p.next_txid, p.commit_nu
 -- The topologies whose ledger this is.
 SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;
 
--- state_definition --
--- The recorded definition of a state, and its table.
-SELECT definition, definition_digest, target_table FROM reliability.state
- WHERE topology = %(topology)s AND state = %(state)s;
-
 -- owner_of_target_table --
 -- The state that owns a table.
 SELECT topology, state FROM reliability.state WHERE target_table = %(target_table)s;
@@ -103,7 +98,9 @@ RETURNING state;
 -- Whether a table exists.
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
--- state_definitions --
--- The definitions of the states in this database, of a topology or of all.
-SELECT topology, state, definition, definition_digest FROM reliability.state
+-- states --
+-- The definition, position and horizon of each state in this database, of a topology or of all.
+SELECT topology, state, contribution_table, definition, definition_digest, commit_number, keep_txids,
+       keep_age, extract(epoch FROM keep_age)::float8 / 86400 AS keep_days, compacted_through
+  FROM reliability.state
  WHERE topology = coalesce(%(topology)s, topology) ORDER BY topology, state;

@@ -143,5 +143,5 @@ def test_states_of_another_database_are_made_anew_there(new_world):
             assert [row["status"] for row in connection.all(asked, topology=world.name)] == [
                 "FENCED"
             ]
-        [recorded] = there.all("state_definitions", topology=world.name)
+        [recorded] = there.all("states", topology=world.name)
     assert "also" in str(recorded["definition"])

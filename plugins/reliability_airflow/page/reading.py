@@ -117,7 +117,7 @@ def read_states(topology: str) -> list[State]:
     :raises TopologyUnknown: there is none with this name
     """
     with ledger() as connection, TopologyDatabases.of_known(connection, topology) as databases:
-        rows = databases.rows_of_all("state_definitions", topology=topology)
+        rows = databases.rows_of_all("states", topology=topology)
     states = [State.from_definition(row["definition"]) for row in rows]
     return sorted(states, key=lambda state: state.name)
 

@@ -142,7 +142,7 @@ def dry_run_replay(
 
 def _record(tx: DatabaseTransaction, key: PlannedChange, applied: AppliedPlan) -> None:
     """Record what concerns the states of one database; replace what an earlier try recorded."""
-    own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
+    own = {row["state"] for row in tx.all("states", topology=key.topology)}
     tx.run("forget_dry_run", **key)
     record_differences(tx, [d for d in applied.differences if d.state in own], key)
     assert key.attempt_id is not None

@@ -266,4 +266,4 @@ def _seal(tx: DatabaseTransaction, grant: Grant) -> None:
 
 
 def _states(tx: DatabaseTransaction, grant: Grant) -> list[str]:
-    return [row["state"] for row in tx.all("state_definitions", topology=grant.topology)]
+    return [row["state"] for row in tx.all("states", topology=grant.topology)]

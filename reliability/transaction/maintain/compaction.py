@@ -99,7 +99,7 @@ def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted
     states = [
         (connection.database, row)
         for connection in databases.all
-        for row in connection.all("state_details", topology=databases.topology)
+        for row in connection.all("states", topology=databases.topology)
         if (row["keep_txids"], row["keep_age"]) != (None, None)
     ]
     if not states:
@@ -110,7 +110,7 @@ def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted
         horizons: list[tuple[Compacted, int]] = []
         for database, state in states:
             after = state["compacted_through"]
-            row = tx.one("horizon", topology=databases.topology, after=after, **state)
+            row = tx.one("horizon", after=after, **state)
             name, held_up_by = state["state"], row["held_up_by"]
             now = Compacted(state=name, database=database, through=after, held_up_by=held_up_by)
             horizons.append((now, max(row["through"], after)))  # it never decreases

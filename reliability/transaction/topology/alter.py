@@ -45,6 +45,7 @@ from reliability.transaction.topology.declare import (
     declared_tables,
     keep_history,
     recorded_definition,
+    recorded_states,
     statements_to_create,
 )
 from reliability.transaction.topology.lifecycle import (
@@ -380,7 +381,7 @@ def _dependents(
 
 
 def _kept(tx: DatabaseTransaction, topology: Topology) -> list[str]:
-    recorded = {row["state"]: row for row in tx.all("state_details", topology=topology.name)}
+    recorded = recorded_states(tx, topology.name)
     differing = []
     for state in topology.states:
         row = recorded.get(state.name)

@@ -13,7 +13,7 @@ from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
 from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, Ledger
+from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
 from reliability.ledger.roles import act_as_owner
 from reliability.states.alteration import StateChange
 from reliability.states.kinds import StoredState, stored_state
@@ -49,10 +49,12 @@ def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
         altered; the error contains the statements to run
     :raises TargetTableTaken: its table belongs to another state, or existed before (H7)
     """
-    if _is_declared(tx, tables.topology, tables.state):
-        check_tables(tx, tables)
-    else:
+    recorded = recorded_states(tx, tables.topology).get(tables.name)
+    if recorded is None:
         declare_state(tx, tables)
+    else:
+        _check_definition(tx, tables.topology, tables.state, recorded)
+        check_tables(tx, tables)
     keep_history(tx, tables)
 
 
@@ -64,17 +66,17 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
     """
     states = [state for state in topology.states if state.database == database]
     names = {state.name for state in states}
-    declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
-    if declared != names:
-        what = f"{topology.name} was declared with the states {sorted(declared)}, and now has "
-        raise _changed(tx, topology.name, states, declared | names, what + str(sorted(names)))
+    recorded = recorded_states(tx, topology.name)
+    if recorded.keys() != names:
+        what = f"{topology.name} was declared with the states {sorted(recorded)}, and now has "
+        raise _changed(tx, topology.name, states, names.union(recorded), what + str(sorted(names)))
     for state in states:
-        _is_declared(tx, topology.name, state)
+        _check_definition(tx, topology.name, state, recorded[state.name])
 
 
 def declared_tables(ledger: Ledger, topology: str) -> list[StoredState]:
     """Return the topology's states from the ledger alone, sorted in the order of their locks."""
-    rows = ledger.all("state_definitions", topology=topology)
+    rows = ledger.all("states", topology=topology)
     return tables_of(topology, [row["definition"] for row in rows])
 
 
@@ -82,14 +84,17 @@ def tables_of(topology: str, definitions: Iterable[Any]) -> list[StoredState]:
     return [stored_state(topology, State.from_definition(definition)) for definition in definitions]
 
 
-def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
-    row = tx.first("state_definition", topology=topology, state=state.name)
-    if row is not None and row["definition_digest"] != state.digest():
-        old = stored_state(topology, State.from_definition(row["definition"]))
+def recorded_states(tx: DatabaseTransaction, topology: str) -> dict[str, Row]:
+    """Return what the ledger has of each state of a topology in this database, by its name."""
+    return {row["state"]: row for row in tx.all("states", topology=topology)}
+
+
+def _check_definition(tx: DatabaseTransaction, topology: str, state: State, recorded: Row) -> None:
+    if recorded["definition_digest"] != state.digest():
+        old = stored_state(topology, State.from_definition(recorded["definition"]))
         change = StateChange(old, stored_state(topology, state))
         what = f"state {state.name} of {topology} has changed: {'; '.join(change.differences())}"
         raise _changed(tx, topology, [state], {state.name}, what)
-    return row is not None
 
 
 def _changed(

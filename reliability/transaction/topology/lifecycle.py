@@ -34,7 +34,11 @@ from reliability.states import attempt_table
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declare_states, declared_tables
+from reliability.transaction.topology.declare import (
+    declare_states,
+    declared_tables,
+    recorded_states,
+)
 from reliability.transaction.topology.participants import declare_participants
 
 
@@ -187,9 +191,9 @@ def _is_free(ledger: Ledger, topology: str) -> bool:
 
 def _differs(connection: LedgerConnection, topology: Topology) -> bool:
     with connection.transaction() as tx:
-        recorded = tx.all("state_definitions", topology=topology.name)
+        recorded = recorded_states(tx, topology.name)
         wanted = {s.name for s in topology.states if s.database == connection.database}
-        has_other = bool(recorded) and wanted != {row["state"] for row in recorded}
+        has_other = bool(recorded) and wanted != recorded.keys()
         return has_other or bool(_changed(tx, topology, connection.database))
 
 
