@@ -43,7 +43,7 @@ from reliability.core.plan import Position
 from reliability.core.remedy import Remedy
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.spout import Interval
-from reliability.core.texts import printable
+from reliability.core.texts import printable, with_code
 from reliability.core.waits import WaitReason, WaitsFor
 
 
@@ -195,8 +195,8 @@ class Blocked:
     def describe(self) -> str:
         """Name the txid with its run and interval, and say why it is blocked."""
         interval = f", interval {self.interval}" if self.interval else ""
-        code = f"[{self.reason_code}] " if self.reason_code else ""
-        reason = f": {code}{printable(self.reason)}" if self.reason else ""
+        why = with_code(self.reason_code, printable(self.reason))
+        reason = f": {why}" if self.reason else ""
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
 
     def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:

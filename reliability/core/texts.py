@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -155,6 +156,23 @@ def clear_command(topology: str, dag_id: str, run_id: str, interval: object = No
         named = "" if interval is None else f" --interval '{interval}'"
         return f"reliability run {topology}{named}"
     return f"airflow dags clear {dag_id} --run-id {shlex.quote(run_id)} --yes"
+
+
+def backfill_command(dag_id: str, first: datetime, last: datetime, reprocessing: str) -> str:
+    """Return the command by which Airflow makes the runs from one date to another; in UTC."""
+    return (
+        f"airflow backfill create --dag-id {dag_id} --from-date {first:%Y-%m-%dT%H:%M:%S}+00:00 "
+        f"--to-date {last:%Y-%m-%dT%H:%M:%S}+00:00 --reprocess-behavior {reprocessing}"
+    )
+
+
+def with_code(code: str | None, reason: str | None) -> str:
+    """Put the code of an error before its reason; either may be missing.
+
+    >>> with_code("FILE_REFUSED", "no header"), with_code(None, "the driver died")
+    ('[FILE_REFUSED] no header', 'the driver died')
+    """
+    return " ".join(filter(None, (code and f"[{code}]", reason)))
 
 
 def format_length(seconds: float) -> str:

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from reliability.core.errors import SourceNotReady
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
-from reliability.core.texts import as_json, clear_command
+from reliability.core.texts import as_json, backfill_command, clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import interval_of
@@ -263,7 +263,8 @@ class _WithoutRun:
                 if group_of(tx, self.topology, dag_id):
                     conf = {self.topology: conf}
             return f"{trigger} --conf {shlex.quote(as_json(conf))}"
-        return _backfill(dag_id, interval.start, "completed" if txids else "failed")
+        reprocessing = "completed" if txids else "failed"
+        return backfill_command(dag_id, interval.start, interval.start, reprocessing)
 
     def cancelled(
         self, dag_id: str, run: DagRun, to_resume: RunToResume | None
@@ -274,7 +275,7 @@ class _WithoutRun:
         """
         if run.logical_date is None or (to_resume is not None and to_resume.clears == SETTLE):
             return None  # all is done: reconcile says that it can be marked
-        again = _backfill(dag_id, run.logical_date, "failed")
+        again = backfill_command(dag_id, run.logical_date, run.logical_date, "failed")
         return RunToResume(
             dag_id=dag_id,
             run_id=run.run_id,
@@ -292,14 +293,6 @@ class _WithoutRun:
         """Say whether the schedule has no ticks, of which Airflow makes backfills."""
         row = self.connection.first("schedule", topology=self.topology)
         return row is not None and row["not_evaluated"] is not None
-
-
-def _backfill(dag_id: str, date: datetime, reprocessing: str) -> str:
-    at = f"{date:%Y-%m-%dT%H:%M:%S}+00:00"
-    return (
-        f"airflow backfill create --dag-id {dag_id} --from-date {at} --to-date {at} "
-        f"--reprocess-behavior {reprocessing}"
-    )
 
 
 def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:

@@ -15,6 +15,7 @@ from reliability.core.errors import (
 )
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.statement_key import StatementKey, TxidKey
+from reliability.core.texts import with_code
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
@@ -197,8 +198,7 @@ def _committed(topology: str, run: Run, rows: Sequence[Row], txids: Sequence[int
         named, why = with_noun(format_txids(undone)), ""
         for row in rows:  # why its last try failed, if that is known
             if row["txid"] == undone[0] and row["problem"] is not None:
-                code = f"[{row['problem_code']}] " if row["problem_code"] else ""
-                why = f"; txid {undone[0]}: {code}{row['problem']}"
+                why = f"; txid {undone[0]}: {with_code(row['problem_code'], row['problem'])}"
         raise RunUnsatisfied(
             f"run {run.run_id} of {run.dag_id}: {named} not done{why}",
             remedy=RunUnsatisfied.remedy.about(topology=topology, txid=undone[0]),

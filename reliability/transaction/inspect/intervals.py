@@ -15,7 +15,7 @@ from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.standing import Standing
-from reliability.core.texts import clear_command
+from reliability.core.texts import backfill_command, clear_command, with_code
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.read_rows import (
@@ -242,11 +242,8 @@ def _missing_report(
         since=first.end,
         age=now - first.end,
         why="no run has emitted it",
-        next_step=(
-            "is the DAG paused, or the scheduler down? If not: airflow backfill create "
-            f"--dag-id {dag_id} --from-date {first.start:%Y-%m-%dT%H:%M:%S}+00:00 "
-            f"--to-date {last.start:%Y-%m-%dT%H:%M:%S}+00:00 --reprocess-behavior failed"
-        ),
+        next_step="is the DAG paused, or the scheduler down? If not: "
+        + backfill_command(dag_id, first.start, last.start, "failed"),
     )
 
 
@@ -269,10 +266,10 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
         clear = clear_command(topology, row["dag_id"], row["run_id"], interval_of(row))
         step = f"nothing while its task runs; if the task is gone: {clear}"
     elif row["reason_code"] in WAITING:
-        state, why = IntervalState.WAITING, f"[{row['reason_code']}] {row['reason']}"
+        state, why = IntervalState.WAITING, _why_failed(row)
         step = error_types()[row["reason_code"]].remedy.text
     else:
-        state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
+        state, why = IntervalState.FAILED, _why_failed(row)
         step = remedy_then_resume(row, topology)
     return _report(topology, state, row, since, why, step)
 
@@ -314,8 +311,7 @@ def why_open(row: Row, standing: Standing) -> OpenTxid:
 
 
 def _why_failed(row: Row) -> str:
-    code = f"[{row['reason_code']}] " if row["reason_code"] else ""
-    return f"{code}{row['reason'] or ''}".strip()
+    return with_code(row["reason_code"], row["reason"])
 
 
 def _open(topology: str, rows: Sequence[Row], standing: Standing) -> Iterator[IntervalReport]:

@@ -11,6 +11,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import NothingSelected
 from reliability.core.periods import UTC
 from reliability.core.spout import Interval
+from reliability.core.texts import with_code
 from reliability.core.txids import name_txids
 from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
@@ -166,7 +167,8 @@ def _last_run(connection: LedgerConnection, topology: str, interval: Interval) -
     if row is None:
         return "no run has emitted it"
     if row["reason_code"]:
-        return f"run {row['run_id']} did not emit it: [{row['reason_code']}] {row['reason']}"
+        why = with_code(row["reason_code"], row["reason"])
+        return f"run {row['run_id']} did not emit it: {why}"
     if row["status"] == "EMITTING":
         return f"run {row['run_id']} is emitting it"
     return f"run {row['run_id']} emitted it without txids"

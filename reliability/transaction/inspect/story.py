@@ -10,6 +10,7 @@ from typing import Any
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AttemptUnknown
 from reliability.core.statement_key import TxidKey
+from reliability.core.texts import with_code
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.transaction.inspect.txid_state import state_of
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -140,7 +141,7 @@ def _request(row: Mapping[str, Any]) -> Iterator[Happened]:
     number = f", request {row['number']} of it" if row["number"] > 1 else ""
     run = f"run {row['run_id']} ({row['dag_id']}{number})"
     kind = "a dry run of a replay" if row["is_dry_run"] else f"a {row['kind'].lower()}"
-    problem = f"[{row['problem_code']}] {row['problem']}" if row["problem_code"] else ""
+    problem = with_code(row["problem_code"], row["problem"])
     is_over = row["status"] in ("CLOSED", "GIVEN_UP")
     # what ended the request takes the place of why it was opened
     why = "" if is_over else row["reason"] or ""
@@ -163,10 +164,8 @@ def _event(
     if status == "committed" and commit:
         what += f" as c={commit['commit_number']}"
         what += f", and replaced {commit['replaced']}" if commit["replaced"] else ""
-    code = f"[{row['reason_code']}] " if row["reason_code"] else ""
-    return Happened(
-        at=row["happened_at"], what=what, why=f"{code}{row['reason'] or ''}", tone=status
-    )
+    why = with_code(row["reason_code"], row["reason"])
+    return Happened(at=row["happened_at"], what=what, why=why, tone=status)
 
 
 _STATUS = {
