@@ -202,8 +202,8 @@ SELECT interval_start, interval_end, max(interval_zone) AS interval_zone FROM (
        SELECT topology, interval_start, interval_end, interval_zone FROM reliability.emission
         WHERE status = 'EMITTED') AS emitted
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
-   AND (%(start)s::timestamptz IS NULL OR interval_start >= %(start)s)
-   AND (%(end)s::timestamptz IS NULL OR interval_end <= %(end)s)
+   AND (%(interval_start)s::timestamptz IS NULL OR interval_start >= %(interval_start)s)
+   AND (%(interval_end)s::timestamptz IS NULL OR interval_end <= %(interval_end)s)
  GROUP BY interval_start, interval_end ORDER BY interval_start DESC LIMIT %(most)s;
 
 -- emitted_txids --

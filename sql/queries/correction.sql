@@ -251,6 +251,6 @@ SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.txid <= %(to
   LEFT JOIN reliability.transaction o ON o.topology = t.topology AND o.txid = %(to_txid)s
  WHERE t.topology = %(topology)s
    AND CASE WHEN t.txid <= %(to_txid)s
-            THEN t.interval_start >= coalesce(%(end)s::timestamptz, o.interval_end)
-            ELSE t.interval_end <= coalesce(%(start)s::timestamptz, o.interval_start) END
+            THEN t.interval_start >= coalesce(%(interval_end)s::timestamptz, o.interval_end)
+            ELSE t.interval_end <= coalesce(%(interval_start)s::timestamptz, o.interval_start) END
  ORDER BY t.interval_start, t.txid;

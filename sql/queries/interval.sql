@@ -149,8 +149,8 @@ SELECT EXISTS (
                 ON own.topology = %(topology)s AND own.dag_id = %(dag_id)s AND own.run_id = %(run_id)s
          JOIN reliability.emission l
            ON l.topology = %(topology)s AND l.status = 'EMITTED'
-          AND l.interval_start = coalesce(own.interval_start, %(start)s)
-          AND l.interval_end = coalesce(own.interval_end, %(end)s)
+          AND l.interval_start = coalesce(own.interval_start, %(interval_start)s)
+          AND l.interval_end = coalesce(own.interval_end, %(interval_end)s)
           AND l.began_at > coalesce(own.began_at, '-infinity')
           AND (l.dag_id, l.run_id) <> (%(dag_id)s, %(run_id)s)) AS is_emitted;
 
@@ -255,8 +255,8 @@ SELECT t.interval_start, t.interval_end, max(t.interval_zone) AS interval_zone, 
   LEFT JOIN reliability.attempt_batch b ON b.topology = t.topology AND b.txid = t.txid
        AND b.attempt_id = t.committed_attempt
  WHERE t.topology = %(topology)s
-   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
-   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+   AND (%(interval_start)s::timestamptz IS NULL OR t.interval_start >= %(interval_start)s)
+   AND (%(interval_end)s::timestamptz IS NULL OR t.interval_end <= %(interval_end)s)
    AND (%(before)s::timestamptz IS NULL OR t.interval_start < %(before)s)
  GROUP BY t.interval_start, t.interval_end
  ORDER BY t.interval_start DESC NULLS LAST LIMIT %(most)s;
@@ -268,8 +268,8 @@ SELECT t.interval_start, t.interval_end, c.state, sum(c.dropped)::bigint AS drop
   FROM reliability.accounts c
   JOIN reliability.transaction t USING (topology, txid)
  WHERE c.topology = %(topology)s AND c.status = 'COMMITTED'
-   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
-   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+   AND (%(interval_start)s::timestamptz IS NULL OR t.interval_start >= %(interval_start)s)
+   AND (%(interval_end)s::timestamptz IS NULL OR t.interval_end <= %(interval_end)s)
  GROUP BY t.interval_start, t.interval_end, c.state
  ORDER BY t.interval_start, c.state;
 
@@ -282,6 +282,6 @@ SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, b.batch_meta, 
   JOIN reliability.attempt_batch b ON b.topology = t.topology AND b.txid = t.txid
        AND b.attempt_id = t.committed_attempt
  WHERE t.topology = %(topology)s
-   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
-   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+   AND (%(interval_start)s::timestamptz IS NULL OR t.interval_start >= %(interval_start)s)
+   AND (%(interval_end)s::timestamptz IS NULL OR t.interval_end <= %(interval_end)s)
  ORDER BY t.txid;

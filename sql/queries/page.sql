@@ -58,7 +58,8 @@ SELECT d.txid, d.state, d.rows_added, d.rows_changed, d.rows_removed, d.moved, d
 -- The newest txid whose interval begins in a time, which may be a moment, or before it.
 SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s
-   AND (interval_start < %(end)s::timestamptz OR interval_start = %(start)s::timestamptz)
+   AND (interval_start < %(interval_end)s::timestamptz
+        OR interval_start = %(interval_start)s::timestamptz)
  ORDER BY interval_start DESC, txid DESC LIMIT 1;
 
 -- quarantine_of_page --

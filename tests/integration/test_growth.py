@@ -55,7 +55,6 @@ def rows_read(plan):
 
 def test_no_query_of_a_task_reads_the_whole_history(long_history, connection):
     known = parameters("growth", COPIES)
-    known |= {"start": known["interval_start"], "end": known["interval_end"]}
     with connection.transaction(reads_only=True) as tx:
         asked = [(name, known) for name in ASKED]
         asked.append(("standing", {**known, "txid": None}))  # of all txids

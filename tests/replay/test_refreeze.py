@@ -18,6 +18,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.ledger.read_rows import ends_of
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.inspect.source import committed_batches
@@ -69,8 +70,8 @@ def test_what_is_told_of_a_txid_is_what_its_tables_count_until_its_replay_commit
 
     def told():
         with shop.connection.transaction() as tx:
-            times = {"start": None, "end": None, "before": None, "most": None, "topology": "shop"}
-            [account] = tx.all("accounts_by_interval", **times)
+            key = {"topology": "shop", "before": None, "most": None}
+            [account] = tx.all("accounts_by_interval", **key, **ends_of(None))
             [kept] = tx.all("figures_of_commits", topology="shop", commit_numbers=[2])
             batches = committed_batches(tx, "shop")
         [item] = batches[2][1].items

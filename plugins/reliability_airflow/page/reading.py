@@ -15,7 +15,7 @@ from reliability.core.spout import Interval
 from reliability.core.state import State
 from reliability.core.txids import TooManyTxids, parse_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.read_rows import difference_of, interval_of
+from reliability.ledger.read_rows import difference_of, ends_of, interval_of
 from reliability.transaction.emit.requests import check_committed
 from reliability.transaction.inspect.completeness import IntervalStatus, statuses
 from reliability.transaction.inspect.overview import overviews
@@ -132,8 +132,7 @@ def find_txid(topology: str, text: str) -> int:
         with connection.transaction() as tx:
             last = last_txid(tx, topology)
             if isinstance(meant, Interval):
-                within = {"start": meant.start, "end": meant.end}
-                row = tx.first("newest_txid_of_interval", topology=topology, **within)
+                row = tx.first("newest_txid_of_interval", topology=topology, **ends_of(meant))
                 found = [row["txid"]] if row else []
             else:
                 found = [txid for txid in meant if 1 <= txid <= last]
@@ -225,10 +224,9 @@ def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
         rows = tx.all(
             "accounts_by_interval",
             topology=topology,
-            start=None,
-            end=None,
             before=before,
             most=CALENDAR + 1,
+            **ends_of(None),
         )
         lacking = next(iter(overviews(tx, topology))).lacking
     timed = [row for row in rows[:CALENDAR] if row["interval_start"] is not None]

@@ -18,7 +18,7 @@ from reliability.core.spout import Interval
 from reliability.core.texts import as_json, backfill_command, clear_command
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import ends_of, interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 
 if TYPE_CHECKING:
@@ -160,15 +160,8 @@ def _has_emitted_since(
     connection: LedgerConnection, topology: str, dag_id: str, run: DagRun
 ) -> bool:
     """Say whether another run has emitted the interval of a run since that has tried to."""
-    own = run.interval
-    row = connection.one(
-        "emitted_since_by_another_run",
-        topology=topology,
-        dag_id=dag_id,
-        run_id=run.run_id,
-        start=own and own.start,
-        end=own and own.end,
-    )
+    key = {"topology": topology, "dag_id": dag_id, "run_id": run.run_id}
+    row = connection.one("emitted_since_by_another_run", **key, **ends_of(run.interval))
     return bool(row["is_emitted"])
 
 

@@ -29,7 +29,7 @@ from reliability.core.texts import clear_command
 from reliability.core.txids import format_intervals, format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import holding
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import ends_of, interval_of
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import plan_nothing
 from reliability.transaction.commit.committer import carry_out, committer
@@ -200,13 +200,8 @@ def _against_dates(
     connection: LedgerConnection, topology: str, to_txid: int, interval: Interval | None
 ) -> AgainstDates:
     """Return which later intervals a rollback keeps, and which earlier ones it takes out."""
-    rows = connection.all(
-        "intervals_against_dates",
-        topology=topology,
-        to_txid=to_txid,
-        start=interval and interval.start,
-        end=interval and interval.end,
-    )
+    key = {"topology": topology, "to_txid": to_txid}
+    rows = connection.all("intervals_against_dates", **key, **ends_of(interval))
     by_staying: dict[bool, dict[Interval, list[int]]] = {True: {}, False: {}}
     for row in rows:
         own = interval_of(row)

@@ -11,7 +11,7 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.ledger.read_rows import interval_of
+from reliability.ledger.read_rows import ends_of, interval_of
 from reliability.transaction.inspect.intervals import (
     IntervalReport,
     intervals_without_commit,
@@ -134,7 +134,7 @@ def completeness_of(
     connection: LedgerConnection, topology: str, wanted: Interval | None, source: Source
 ) -> Completeness:
     """Return whether intervals are complete: all, or those that lie in another one."""
-    times = {"start": wanted and wanted.start, "end": wanted and wanted.end}
+    times = ends_of(wanted)
     rows = connection.all(
         "accounts_by_interval", topology=topology, before=None, most=None, **times
     )

@@ -77,9 +77,8 @@ def look_at(
         rows = connection.all(
             "closed_intervals",
             topology=topology.name,
-            start=wanted and wanted.start,
-            end=wanted and wanted.end,
             most=most and most + 1,
+            **ends_of(wanted),
         )
         past = [interval_of(row) for row in reversed(rows)]
     is_cut = most is not None and len(past) > most
@@ -170,12 +169,7 @@ def committed_batches(
 
     :raises SourceItemUnknown: this process does not know the spout's class of items
     """
-    rows = tx.all(
-        "committed_batches",
-        topology=topology,
-        start=wanted and wanted.start,
-        end=wanted and wanted.end,
-    )
+    rows = tx.all("committed_batches", topology=topology, **ends_of(wanted))
     return {row["txid"]: (interval_of(row), batch_of(row)) for row in rows}
 
 
