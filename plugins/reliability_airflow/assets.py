@@ -59,19 +59,14 @@ def changes_of(
     :return: without the states that a replay left as they were; empty if nothing of it counts: it
         is parked or skipped, or rolled back since
     """
-    from reliability.core.attempt import TransactionAttempt
     from reliability.core.coordinator import AttemptStatus
     from reliability.core.periods import UTC
-    from reliability.transaction.inspect.attempt_report import attempt_report
+    from reliability.transaction.inspect.attempt_report import report_for_run
     from reliability.transaction.process.begin import interval
     from reliability_airflow.context import INTERVAL
 
-    key = {"topology": topology, "txid": txid}
-    row = connection.first("attempt_of_run", **key, dag_id=run.dag_id, run_id=run.run_id)
-    if row is None or row["attempt_id"] is None:
-        return {}
-    report = attempt_report(connection, topology, TransactionAttempt(txid, row["attempt_id"]))
-    if report.status is not AttemptStatus.COMMITTED or report.verdict is not None:
+    report = report_for_run(connection, topology, txid, run)
+    if report is None or report.status is not AttemptStatus.COMMITTED or report.verdict is not None:
         return {}
     read = interval(connection, topology, txid)
     # With its time zone: another topology has its own for what names none.
@@ -83,7 +78,8 @@ def changes_of(
         if difference is not None and difference.is_nothing:
             continue
         changes[state.state] = {
-            **key,
+            "topology": topology,
+            "txid": txid,
             **named,
             "attempt": str(report.attempt),
             "commit_number": report.commit_number,

@@ -19,7 +19,6 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
-from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.definitions import Topology
 from reliability.core.fold import Fold
@@ -28,7 +27,7 @@ from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.core.txids import format_txids
 from reliability.transaction.emit.requests import Run
-from reliability.transaction.inspect.attempt_report import AttemptReport, attempt_report
+from reliability.transaction.inspect.attempt_report import AttemptReport, report_for_run
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
 
 TRANSACTION = "reliability_transaction"
@@ -86,13 +85,9 @@ def of_transaction(
         open_ledger(f"{topology.name} lineage") as connection,
         TopologyDatabases(connection, topology.name, topology.databases) as databases,
     ):
-        with connection.transaction(reads_only=True) as tx:
-            key = {"topology": topology.name, "txid": txid}
-            row = tx.first("attempt_of_run", **key, dag_id=run.dag_id, run_id=run.run_id)
-        if row is None or row["attempt_id"] is None:
+        report = report_for_run(connection, topology.name, txid, run)
+        if report is None:
             return OperatorLineage()
-        attempt = TransactionAttempt(txid, row["attempt_id"])
-        report = attempt_report(connection, topology.name, attempt)
         has_committed = commits and report.status in _COUNTS
         items = BatchMeta.from_json(report.items, Fold(0, 0)).items
         return OperatorLineage(

@@ -18,7 +18,7 @@ from reliability.ledger.locks import lock_topology
 from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import contact, contact_in, settle
-from reliability.transaction.inspect.attempt_report import attempt_report
+from reliability.transaction.inspect.attempt_report import report_for_run
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.own_run import OwnRun, PollingExecutor, RunStep, contact_of
 from reliability.transaction.process.begin import TransactionTask
@@ -141,13 +141,11 @@ class IntervalRun(OwnRun[RunResult]):
             connection, task, self._run_step, self._patience, self._progress, again
         )
         run_transaction(connection, task, executor)
-        key = {"topology": self._topology, "txid": txid}
-        row = connection.one("attempt_of_run", **key, **self._who.run)
-        attempt = TransactionAttempt(txid, row["attempt_id"])
-        report = attempt_report(connection, self._topology, attempt)
+        report = report_for_run(connection, self._topology, txid, self._who.run)
+        assert report is not None  # the txid has committed
         return RunResult(
             txid=txid,
-            attempt=attempt if report.verdict is None else None,
+            attempt=report.attempt if report.verdict is None else None,
             commit_number=report.commit_number,
             rows={state.state: state.staged_rows for state in report.states},
             differences=report.differences,

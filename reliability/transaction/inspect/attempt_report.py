@@ -22,6 +22,7 @@ from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import difference_of, made_of
+from reliability.transaction.emit.requests import Run
 from reliability.transaction.topology.databases import TopologyDatabases
 
 #: phases of an attempt in order, each with what it is
@@ -180,6 +181,19 @@ def attempt_report(
             return report
         before, _ = _read(databases, TransactionAttempt(attempt.txid, replaced_attempt))
     return replace(report, replaced=_compare(report, before))
+
+
+def report_for_run(
+    connection: LedgerConnection, topology: str, txid: int, run: Run
+) -> AttemptReport | None:
+    """Read the attempt that a run got for a txid; if it needed none, the one that counts.
+
+    :return: None if there is no such attempt
+    """
+    row = connection.first("attempt_of_run", topology=topology, txid=txid, **run)
+    if row is None or row["attempt_id"] is None:
+        return None
+    return attempt_report(connection, topology, TransactionAttempt(txid, row["attempt_id"]))
 
 
 def _read(
