@@ -11,7 +11,7 @@ from reliability.core.errors import LedgerCorruption
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+    from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
 
 MIN_TXID, MAX_TXID = -(2**63), 2**63 - 1
 
@@ -54,9 +54,7 @@ def format_header(row: Row) -> str:
     return f"{what} is recorded with {row['rows']} rows, but {row['found']} exist"
 
 
-def compacted_through(
-    ledger: LedgerConnection | DatabaseTransaction, topology: str
-) -> dict[str, int]:
+def compacted_through(ledger: Ledger, topology: str) -> dict[str, int]:
     """Return the last txid of each state of this database that can no longer be taken out.
 
     The key "" has the txid through which the topology compacts in all databases.

@@ -22,6 +22,7 @@ from reliability.transaction.inspect.overview import overviews
 from reliability.transaction.inspect.select import interval_called, select_txids
 from reliability.transaction.inspect.txid_state import page_of_txids
 from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
+from reliability.transaction.topology.declare import states_of
 from reliability.transaction.topology.read_standing import read_standing
 from reliability_airflow.page.timeline import axis_of, lane
 
@@ -117,9 +118,7 @@ def read_states(topology: str) -> list[State]:
     :raises TopologyUnknown: there is none with this name
     """
     with ledger() as connection, TopologyDatabases.of_known(connection, topology) as databases:
-        rows = databases.rows_of_all("states", topology=topology)
-    states = [State.from_definition(row["definition"]) for row in rows]
-    return sorted(states, key=lambda state: state.name)
+        return sorted(states_of(databases), key=lambda state: state.name)
 
 
 def find_txid(topology: str, text: str) -> int:

@@ -11,7 +11,7 @@ from reliability.core.errors import CorrectionRefused, ReplayNotPossible
 from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.locks import check_at_rest, holding
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
@@ -184,11 +184,7 @@ def _merged(first: int, edited: EditedRow, second: int, other: EditedRow) -> Edi
     )
 
 
-def check_correctable(
-    ledger: LedgerConnection | DatabaseTransaction,
-    replayable: Replayable,
-    rows: Iterable[EditedRow],
-) -> None:
+def check_correctable(ledger: Ledger, replayable: Replayable, rows: Iterable[EditedRow]) -> None:
     """Raise ReplayNotPossible if no attempt could ever read what corrects these rows."""
     txids = sorted({edited.txid for edited in rows})
     for txid, why in replayable.refused(ledger, txids, at_once=True):

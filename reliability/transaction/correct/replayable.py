@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reliability.core.state import State, replay_refusal
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import Ledger, LedgerConnection
 from reliability.states.headers import compacted_through
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.declare import states_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,11 @@ class Replayable:
 
     @classmethod
     def of(cls, connection: LedgerConnection, topology: str) -> Replayable:
-        states: list[State] = []
         with TopologyDatabases.of(connection, topology) as databases:
-            for database in databases.all:
-                states += [tables.state for tables in declared_tables(database, topology)]
-        return cls(topology, tuple(states))
+            return cls(topology, tuple(states_of(databases)))
 
     def refused(
-        self,
-        ledger: LedgerConnection | DatabaseTransaction,
-        txids: Iterable[int],
-        *,
-        at_once: bool = False,
+        self, ledger: Ledger, txids: Iterable[int], *, at_once: bool = False
     ) -> Iterator[tuple[int, str]]:
         """Yield the txids that a replay could not process once they have committed, and why.
 
@@ -46,6 +39,6 @@ class Replayable:
             if why := replay_refusal(self.states, txid, behind, through):
                 yield txid, why
 
-    def refusal(self, ledger: LedgerConnection | DatabaseTransaction, txid: int) -> str | None:
+    def refusal(self, ledger: Ledger, txid: int) -> str | None:
         """Return why a later replay could not process a txid once that has committed, or None."""
         return next((why for _, why in self.refused(ledger, [txid])), None)

@@ -22,7 +22,7 @@ from reliability.core.spout import (
     last_of,
     verdict_of,
 )
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
 from reliability.ledger.read_rows import batch_of
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _Item = TypeVar("_Item", bound=SourceItem)
 class LedgerItems:
     """The allocated items in the ledger; given a connection, each call is its own transaction."""
 
-    def __init__(self, ledger: LedgerConnection | DatabaseTransaction, topology: str) -> None:
+    def __init__(self, ledger: Ledger, topology: str) -> None:
         self._ledger = ledger
         self._topology = topology
 

@@ -47,6 +47,7 @@ from reliability.transaction.topology.declare import (
     recorded_definition,
     recorded_states,
     statements_to_create,
+    states_of,
 )
 from reliability.transaction.topology.lifecycle import (
     check_table_may_go,
@@ -489,11 +490,7 @@ def lacking_values(connection: LedgerConnection, topology: str) -> list[LackingV
     if not added:
         return []
     with TopologyDatabases.of_known(connection, topology) as databases:
-        states = [
-            tables.state
-            for database in databases.all
-            for tables in declared_tables(database, topology)
-        ]
+        states = states_of(databases)
     values = []
     with connection.transaction() as tx:
         curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]

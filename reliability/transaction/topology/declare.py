@@ -19,6 +19,7 @@ from reliability.states.alteration import StateChange
 from reliability.states.kinds import StoredState, stored_state
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables, check_rights
+from reliability.transaction.topology.databases import TopologyDatabases
 
 if TYPE_CHECKING:
     from psycopg2.sql import Composed
@@ -78,6 +79,12 @@ def declared_tables(ledger: Ledger, topology: str) -> list[StoredState]:
     """Return the topology's states from the ledger alone, sorted in the order of their locks."""
     rows = ledger.all("states", topology=topology)
     return tables_of(topology, [row["definition"] for row in rows])
+
+
+def states_of(databases: TopologyDatabases) -> list[State]:
+    """Return the topology's states in all its databases, as the ledgers have them."""
+    rows = databases.rows_of_all("states", topology=databases.topology)
+    return [State.from_definition(row["definition"]) for row in rows]
 
 
 def tables_of(topology: str, definitions: Iterable[Any]) -> list[StoredState]:
