@@ -214,7 +214,8 @@ class AdoptedTable:
         if not tables.keeps_contributions:
             return []
         columns = tables.contribution_columns()
-        values = {**{name: Identifier(name) for name in columns}, **_bookkeeping()}
+        constants = {name: _CONSTANTS[name] for name in BOOKKEEPING}
+        values = {**{name: Identifier(name) for name in columns}, **constants}
         insert = tables.sql(
             "INSERT INTO {contribution} ({columns}) SELECT {values} FROM {target}",
             columns=names(columns),
@@ -287,10 +288,6 @@ def _adopted(column: Column) -> Composable:
     if column.adopted:
         return fill(column.adopted, row=Identifier)
     return Identifier(column.name)
-
-
-def _bookkeeping() -> dict[str, Composable]:
-    return {name: _CONSTANTS[name] for name in BOOKKEEPING}
 
 
 def _is_constant(value: Composable | None) -> bool:

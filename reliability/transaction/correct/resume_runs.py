@@ -17,7 +17,7 @@ from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json, backfill_command, clear_command
 from reliability.core.txids import format_txids
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.read_rows import ends_of, interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 
@@ -54,9 +54,9 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
     return sorted(runs, key=lambda run: run.txids)
 
 
-def undone_of_dag(tx: DatabaseTransaction, topology: str, dag_id: str) -> list[Row]:
+def undone_of_dag(ledger: Ledger, topology: str, dag_id: str) -> list[Row]:
     lease = DEFAULT_LEASES.request
-    return tx.all("undone_of_dag", topology=topology, dag_id=dag_id, request_lease=lease)
+    return ledger.all("undone_of_dag", topology=topology, dag_id=dag_id, request_lease=lease)
 
 
 # --- with Airflow --------------------------------------------------------------------------------
@@ -113,16 +113,13 @@ def runs_to_resume(
     for dag in connection.all("dags_of_topology", topology=topology):
         dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
-            with connection.transaction(reads_only=True) as tx:
-                own = undone_of_dag(tx, topology, dag_id)
-            for row in own:
+            for row in undone_of_dag(connection, topology, dag_id):
                 lost |= {txid: (dag_id, row["run_id"]) for txid in row["undone"]}
                 asked.update({*row["open"]} - {*row["undone"]})  # a later one works on these
             continue
         runs_of_dag = api.runs(dag_id)
         if runs_of_dag is None:
-            with connection.transaction(reads_only=True) as tx:
-                rows = undone_of_dag(tx, topology, dag_id)
+            rows = undone_of_dag(connection, topology, dag_id)
             elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
             continue
         dags_here.append(dag_id)

@@ -7,13 +7,12 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import NothingToReplay, RefreezeNotPossible, TxidSkipped
 from reliability.core.fold import Fold
-from reliability.core.spout import WHOLE, BatchMeta, SourceItem
+from reliability.core.spout import WHOLE, BatchMeta
 from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
@@ -101,7 +100,8 @@ def _exchange(
         }
         ever = (*old.items, *gone.values())
         excluded = excluded_among(tx, topology.name, ever)
-    read = BatchMeta(items=_without(ever, excluded), emitted=old.emitted)
+    included = tuple(item for item in ever if item.source not in excluded)
+    read = BatchMeta(items=included, emitted=old.emitted)
     kept = tuple(item for item in old.items if item.source in excluded)
     places = {item.source: place for place, item in reversed([*enumerate(ever)])}
     items = (*topology.spout.refresh(read), *kept)
@@ -109,7 +109,3 @@ def _exchange(
     if items == old.items:
         return row["batch_meta"], None
     return row["batch_meta"], BatchMeta(items=items, emitted=topology.spout.count(items))
-
-
-def _without(items: Sequence[SourceItem], excluded: frozenset[str]) -> tuple[SourceItem, ...]:
-    return tuple(item for item in items if item.source not in excluded)

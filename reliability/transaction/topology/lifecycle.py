@@ -19,7 +19,7 @@ from functools import partial
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TopologyUnknown
+from reliability.core.errors import LedgerBusy, StateDefinitionChanged
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.locks import (
@@ -51,7 +51,9 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     :raises ParticipantTaken, CheckpointMismatch: see declare_participants
     :raises LedgerBusy: an attempt with the old definitions began meanwhile, or a commit is decided
     """
-    _record(connection, topology)
+    # its lock may wait for a commit of millions of rows (A3)
+    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
+        record_topology(tx, topology)
     with TopologyDatabases.of_code(connection, topology) as databases:
         declare_participants(databases, partial(_leave, topology))
         if _has_changed_freely(databases, topology):
@@ -71,12 +73,6 @@ def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
         has_changed = _has_changed_freely(databases, topology)
     if has_changed:
         declare(connection, topology)
-
-
-def _record(connection: LedgerConnection, topology: Topology) -> None:
-    # its lock may wait for a commit of millions of rows (A3)
-    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        record_topology(tx, topology)
 
 
 def record_topology(tx: DatabaseTransaction, topology: Topology) -> Row:
@@ -101,20 +97,14 @@ def pause(connection: LedgerConnection, topology: str, reason: str) -> None:
 
     Storm's deactivate does the same: the coordinator emits no more batches, but still syncs.
     """
-    _change(connection, "pause_topology", topology, reason=reason)
+    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
+        tx.one("pause_topology", topology=topology, reason=reason)
 
 
 def resume(connection: LedgerConnection, topology: str) -> None:
     """Let attempts begin again; does nothing if the topology is not paused."""
-    _change(connection, "resume_topology", topology)
-
-
-def _change(
-    connection: LedgerConnection, statement: str, topology: str, **parameters: object
-) -> None:
     with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        if tx.first(statement, topology=topology, **parameters) is None:
-            raise TopologyUnknown(f"the ledger has no topology called {topology}")
+        tx.one("resume_topology", topology=topology)
 
 
 # --- changed definitions, while nothing has committed --------------------------------------------
