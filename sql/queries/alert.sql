@@ -9,9 +9,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('reliability.alert', 0)) AS locked
 -- expired_leases --
 -- Attempts whose lease has expired, as long as no other attempt has followed and the txid has not committed;
 -- and once, if that was over before anybody looked.
-SELECT a.txid, a.attempt_id, coalesce(a.lease_until, a.ended_at) AS since
+SELECT a.txid, a.attempt_id, a.lease_until AS since
   FROM reliability.attempt a
-  JOIN reliability.transaction t USING (topology, txid)
  WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING')
    AND a.lease_until < clock_timestamp()
  UNION ALL

@@ -76,8 +76,7 @@ SELECT state, altered_at, reason, commit_number, counts_from, differences, state
 
 -- added_values --
 -- The values that were added while their topology had committed txids, each by its last alteration.
-SELECT DISTINCT ON (a.state, v.value)
-       a.state, v.value, a.commit_number, a.counts_from, a.altered_at, a.reason
+SELECT DISTINCT ON (a.state, v.value) a.state, v.value, a.commit_number, a.counts_from
   FROM reliability.alteration a
  CROSS JOIN unnest(a.added) AS v(value)
   JOIN reliability.state s ON s.topology = a.topology AND s.state = a.state

@@ -137,7 +137,7 @@ UPDATE reliability.attempt_step d
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
    AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
    AND d.step = %(step)s AND d.status = 'RUNNING' AND d.started_at IS NULL
-RETURNING d.attempt_id, reliability.timeline() AS timeline;
+RETURNING reliability.timeline() AS timeline;
 
 -- end_step --
 -- Mark a running step of a PROCESSING attempt as done.

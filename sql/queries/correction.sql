@@ -110,7 +110,7 @@ SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end, t.interval_
 
 -- live_batches --
 -- What the live attempts of a topology read.
-SELECT a.txid, a.attempt_id, coalesce(a.batch_meta, t.batch_meta) AS batch_meta
+SELECT a.txid, coalesce(a.batch_meta, t.batch_meta) AS batch_meta
   FROM reliability.attempt a JOIN reliability.transaction t USING (topology, txid)
  WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
    AND a.verdict IS NULL

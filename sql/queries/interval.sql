@@ -157,9 +157,8 @@ SELECT EXISTS (
 -- open_txids --
 -- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
 SELECT t.topology, t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id,
-       t.emitted_at, t.held_reason,
-       p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.remedy, a.verdict,
-       a.verdict_reason,
+       t.emitted_at, t.held_reason, a.attempt_id, a.status, a.reason_code, a.reason, a.remedy,
+       a.verdict, a.verdict_reason,
        EXISTS (SELECT FROM reliability.request r
                 WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
               ) AS is_requested,
@@ -189,7 +188,7 @@ SELECT dag_id, run_id, status, reason_code, reason FROM reliability.emission
 
 -- selected_txids --
 -- Txids by their number, by their interval, and by their source items. A NULL selects all.
-SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.run_id
+SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
@@ -222,8 +221,7 @@ SELECT item FROM reliability.source_item WHERE topology = %(topology)s
 -- A page of txids with their states, the latest first. A replay leaves one REPLACED attempt.
 SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.run_id, t.emitted_at,
        t.batch_meta AS items, t.emitted_count AS rows, t.committed_attempt, t.committed_at,
-       t.held_reason, p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict,
-       a.verdict_reason,
+       t.held_reason, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
                   AND k.ended_at IS NULL) AS is_skipped,
        (SELECT count(*) FROM reliability.attempt r WHERE r.topology = t.topology
@@ -231,8 +229,7 @@ SELECT t.txid, t.interval_start, t.interval_end, t.interval_zone, t.dag_id, t.ru
        EXISTS (SELECT FROM reliability.request r
                 WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
               ) AS is_requested
-  FROM reliability.topology p
-  JOIN reliability.transaction t USING (topology)
+  FROM reliability.transaction t
   LEFT JOIN LATERAL (
        SELECT * FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
           AND (t.committed_attempt IS NULL OR a.attempt_id = t.committed_attempt)

@@ -9,8 +9,7 @@ SELECT topology, txid, interval_start, interval_end, interval_zone, step, reason
 
 -- quarantined_rows --
 -- The rows in quarantine of some txids.
-SELECT txid, interval_start, interval_end, interval_zone, step, number, reason, item, row, contents,
-       is_cut, xor, count, committed_at, source
+SELECT txid, step, reason, item, row, contents, is_cut, xor, count, source
   FROM reliability.quarantine
  WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
  ORDER BY txid, step, number;

@@ -117,8 +117,7 @@ RETURNING request_id;
 
 -- latest_requests_of_run --
 -- The run's latest request for each txid, and why its last try failed.
-SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
-       coalesce(r.reason, '') AS reason, r.is_dry_run, r.is_done,
+SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.status, r.is_dry_run, r.is_done,
        coalesce(asked.problem_code, a.reason_code) AS problem_code,
        coalesce(asked.problem, a.reason) AS problem
   FROM reliability.request_outcome r
