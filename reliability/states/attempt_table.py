@@ -136,16 +136,10 @@ def seal(
     :returns: the tables as they are then
     """
     if is_merged and (tables.attempt_tables_inherit or rows < MIN_ROWS):
-        with connection.transaction() as tx:
-            claim(tx, tables)
-            merge(tx, tables)
-        return tables.with_attempt_table(None)
+        return _merged(connection, tables)
     if tables.attempt_tables_inherit and rows < MIN_ROWS:
         try:
-            with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
-                claim(tx, tables)
-                merge(tx, tables)
-            return tables.with_attempt_table(None)
+            return _merged(connection, tables, MERGE_PATIENCE_SECONDS)
         except LedgerBusy as error:
             logger.info("table %s stays: %s", tables.attempt_table, error)
     with connection.transaction() as tx:
@@ -153,6 +147,13 @@ def seal(
             tx.run("index_attempt_table", table_id=tables.attempt_table, key=list(tables.key))
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
     return tables
+
+
+def _merged(connection: LedgerConnection, tables: Tables, patience: float | None = None) -> Tables:
+    with connection.transaction(patience=patience) as tx:
+        claim(tx, tables)
+        merge(tx, tables)
+    return tables.with_attempt_table(None)
 
 
 def claim(tx: DatabaseTransaction, tables: Tables) -> bool:
@@ -195,19 +196,9 @@ def find_sealed_table(
     return own, present < sealed
 
 
-def keep(tx: DatabaseTransaction, number: int) -> None:
-    """Let VACUUM work on a table that has become part of a view."""
-    tx.run("keep_attempt_table", table_id=number)
-
-
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
     for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.name):
         drop(tx, row["table_id"])
-
-
-def drop_committed(tx: DatabaseTransaction, number: int) -> None:
-    """Drop the table of an attempt whose rows are elsewhere; leave it to a sweep if it is read."""
-    tx.run("drop_committed_table", table_id=number)
 
 
 def drop(tx: DatabaseTransaction, number: int) -> None:

@@ -77,7 +77,8 @@ class StoredRows(StoredState):
         if sealed.own.attempt_table is not None:
             copied = change.tx.run(sealed.own.copy_attempt_table(self.target))
             self.check_written(copied, sealed.rows)
-            attempt_table.drop_committed(change.tx, sealed.own.attempt_table)
+            # left to a sweep if somebody reads it
+            change.tx.run("drop_committed_table", table_id=sealed.own.attempt_table)
             return
         moved = change.run(
             self.sql(

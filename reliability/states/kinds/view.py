@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.states import attempt_table
 from reliability.states.compose import names
 from reliability.states.kinds.append import IS_OF_NO_RESTORE, REPLACED_ROWS, StoredRows
 from reliability.states.kinds.stored import REACHED, Change, Effect, Sealed
@@ -53,8 +52,8 @@ class ViewedRows(StoredRows):
 
     def append_staged(self, change: Change, sealed: Sealed) -> None:
         """Leave the rows where they are; the header of the commit shows them."""
-        if sealed.own.attempt_table is not None:
-            attempt_table.keep(change.tx, sealed.own.attempt_table)
+        if sealed.own.attempt_table is not None:  # let VACUUM work on it
+            change.tx.run("keep_attempt_table", table_id=sealed.own.attempt_table)
 
     def is_as_written(self, change: Change) -> bool:
         """Return whether the replaced attempt's rows are as Spark's tasks have written them.
