@@ -47,15 +47,9 @@ class AttemptBatch:
         """Say whether the attempt that it starts from is still current, and lock its row."""
         if self.predecessor_attempt is None:
             return self.txid == 1
-        return (
-            tx.first(
-                "hold_predecessor",
-                topology=self.topology,
-                txid=self.txid,
-                predecessor_attempt=self.predecessor_attempt,
-            )
-            is not None
-        )
+        key = TxidKey(self.topology, self.txid)
+        held = tx.first("hold_predecessor", predecessor_attempt=self.predecessor_attempt, **key)
+        return held is not None
 
 
 def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> AttemptBatch | None:

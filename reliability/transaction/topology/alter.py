@@ -236,22 +236,21 @@ def _plan(
 ) -> Alteration:
     position = tx.one("topology_position", topology=topology.name)
     reached = {name: position[name] for name in ("curr_txid", "commit_number")}
-    states: list[AlteredState] = []
+    is_free = reached["commit_number"] == 0
     lacking: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
-    elsewhere = _elsewhere(databases, topology, is_free=reached["commit_number"] == 0)
-    if reached["commit_number"] > 0:
-        states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
-    else:
-        looked_at = [*(_look_at_free(tx, old, new) for old, new in pairs), *elsewhere]
-        states = [state for state in looked_at if state.refusal]
+    here = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
+    elsewhere = _elsewhere(databases, topology, is_free=is_free)
+    look_at = _look_at_free if is_free else _look_at
+    states = [*(look_at(tx, state) for state in here), *elsewhere]
+    if is_free:
+        states = [state for state in states if state.refusal]
     if any(state.added for state in states):
         lacking = _lacking_txids(tx, topology.name, topology.states, **reached)
     if fenced is None:
         fenced = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     return Alteration(
         topology=topology.name,
-        differs=bool(pairs or elsewhere),
+        differs=bool(here or elsewhere),
         states=tuple(states),
         kept=tuple(_kept(tx, topology)),
         fenced=fenced,
@@ -264,8 +263,8 @@ def _plan(
 
 def _differing(
     declared: Iterable[StateTables], topology: Topology, database: str
-) -> list[tuple[StateTables | None, StateTables | None]]:
-    """Return the states of a database that differ: as the ledger has them, and as the code does."""
+) -> list[AlteredState]:
+    """Return the states of a database that differ between the ledger and the code."""
     have = {tables.name: tables for tables in declared}
     want = {
         state.name: stored_state(topology.name, state)
@@ -274,18 +273,16 @@ def _differing(
     }
     pairs = [(have.get(name), want.get(name)) for name in sorted(have.keys() | want.keys())]
     return [
-        (old, new)
+        AlteredState(old=old, new=new)
         for old, new in pairs
         if old is None or new is None or old.state.digest() != new.state.digest()
     ]
 
 
-def _look_at(
-    tx: DatabaseTransaction, old: StateTables | None, new: StateTables | None
-) -> AlteredState:
+def _look_at(tx: DatabaseTransaction, altered: AlteredState) -> AlteredState:
+    old, new = altered.old, altered.new
     steps: Sequence[Composable]
     goes: Sequence[str] = ()
-    altered = AlteredState(old=old, new=new)
     try:
         if old is None:
             check_table_is_free(tx, altered.tables)
@@ -302,14 +299,12 @@ def _look_at(
     return replace(altered, steps=steps, statements=statements, goes=tuple(goes))
 
 
-def _look_at_free(
-    tx: DatabaseTransaction, old: StateTables | None, new: StateTables | None
-) -> AlteredState:
+def _look_at_free(tx: DatabaseTransaction, altered: AlteredState) -> AlteredState:
     """Look at a state that nothing has committed to: its table is made again, if it can be.
 
     Whether it has rows that no txid has added is not asked: who plans may read no tables.
     """
-    altered = AlteredState(old=old, new=new)
+    old, new = altered.old, altered.new
     try:
         if old is not None:
             check_table_may_go(tx, old)
@@ -408,17 +403,17 @@ def _elsewhere(
     for name in sorted({*databases.others, *topology.databases}):
         database = databases.connection_of(name) if name in databases.others else None
         declared = declared_tables(database, topology.name) if database else ()
-        pairs = _differing(declared, topology, name)
+        there = _differing(declared, topology, name)
         if is_free and database:
             with database.transaction() as tx:
-                differing += [_look_at_free(tx, old, new) for old, new in pairs]
+                differing += [_look_at_free(tx, state) for state in there]
         else:
             refusal = (
                 f"it is in database {name}, and only states in the ledger's database can be "
                 "altered; restore its old definition, or give the new one to a topology of "
                 "another name"
             )
-            differing += [AlteredState(refusal=refusal, old=old, new=new) for old, new in pairs]
+            differing += [replace(state, refusal=refusal) for state in there]
     return differing
 
 
