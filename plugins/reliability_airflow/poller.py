@@ -147,8 +147,9 @@ class Poller:
             opened = partial(open_session, f"reliability poller {name}")
             connection = cache(lambda: stack.enter_context(opened()))
             while waiters := self._left(name):
-                with using(self._conn_ids), asking_by(self._loop):
-                    _safely(lambda: work(connection, waiters))
+                if time.monotonic() >= self._ask_again_at:
+                    with using(self._conn_ids), asking_by(self._loop):
+                        _safely(lambda: work(connection, waiters))
                 time.sleep(seconds)
 
     def _left(self, name: str) -> list[Waiter]:
@@ -166,8 +167,6 @@ class Poller:
         If the login is refused for long, notify all: each task asks with its host's credentials,
         waits for others if they are refused there too, and fails with what to do.
         """
-        if time.monotonic() < self._ask_again_at:
-            return
         waiters = list(waiters)
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
@@ -236,8 +235,6 @@ class Poller:
 
     def renew(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Renew the requests of the waiting runs."""
-        if time.monotonic() < self._ask_again_at:
-            return
         try:
             renew(connection, *{waiter.request_id for waiter in waiters})
         except LedgerRefusedLogin:
@@ -247,8 +244,6 @@ class Poller:
 
     def sweep(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Sweep the topologies of the waiters."""
-        if time.monotonic() < self._ask_again_at:
-            return
         for topology in _by_topology(waiters):
             try:
                 if topology:
