@@ -205,8 +205,7 @@ def contributions_to_collected(
 ) -> Composed:
     """Read the contributions to the collected keys, each with the `_number` of its key.
 
-    The keys of each pattern are joined separately, so that a column is either compared or NULL.
-    With one comparison for both cases, every key would be compared with all rows that have NULL.
+    The keys of each pattern are joined separately (`same_key_by`).
 
     :param staged: the staged rows that are read; all by default
     :param keys: the table with the collected keys, or with some of them

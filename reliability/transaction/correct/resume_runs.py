@@ -76,9 +76,9 @@ class RunToResume:
 
     dag_id: str
     run_id: str
-    interval: Interval | None
+    interval: Interval | None = None
     txids: tuple[int, ...]
-    tasks: tuple[Task, ...] | None
+    tasks: tuple[Task, ...] | None = None
     because: str
     next_step: str | None = None
     needs: str = "a new run"
@@ -202,9 +202,7 @@ class _WithoutRun:
         return RunToResume(
             dag_id=dag_id,
             run_id=run_id,
-            interval=None,
             txids=txids,
-            tasks=None,
             because=f"{self.api.url} has no DAG {dag_id}",
             next_step=f"reliability resume-runs {self.topology} --airflow ADDRESS",
             needs=f"the Airflow that has DAG {dag_id}",
@@ -230,7 +228,6 @@ class _WithoutRun:
             run_id=run_id,
             interval=interval,
             txids=txids,
-            tasks=None,
             because="it was no run of Airflow" if own else "Airflow no longer has the run",
             next_step=self._command(dag_id, run_id, interval, txids),
         )
@@ -271,7 +268,6 @@ class _WithoutRun:
             run_id=run.run_id,
             interval=run.interval,
             txids=to_resume.txids if to_resume is not None else (),
-            tasks=None,
             because=f"it is {run.state}, and Airflow starts no run of a cancelled backfill",
             next_step=again
             if run.state == "failed"

@@ -208,10 +208,7 @@ def new_write_id() -> str:
 def end_attempt(
     connection: LedgerConnection, grant: Grant, error: ReliabilityError, *, fence: bool = False
 ) -> bool:
-    """Fail or fence an unsealed attempt; return whether this call ended it.
-
-    It compares first and then changes: a late message about an old attempt changes nothing (A8).
-    """
+    """Fail or fence an unsealed attempt; return whether this call ended it (A8)."""
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
     connection.opens_within = 0  # whoever waits for the step knows as much
     ended = connection.run("end_attempt", status=status.value, **error.to_ledger(), **grant)

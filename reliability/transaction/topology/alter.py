@@ -4,8 +4,8 @@
 2. fence every live attempt, in every database: what it has staged has the old shape
 3. in one transaction, under the topology's lock: alter the tables, record the new definitions
 
-The second step commits before the third: the fenced Spark tasks then release the tables, which they
-lock while they copy. Requests stay open, so their tasks begin new attempts by themselves.
+The second step commits before the third, as in lifecycle.py. Requests stay open, so their tasks
+begin new attempts by themselves.
 
 A value that was added lacks the txids that had committed before, until they are replayed.
 """
