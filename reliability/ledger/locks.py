@@ -35,6 +35,16 @@ def holding(
         yield tx, lock(tx, topology, patience)
 
 
+@contextmanager
+def holding_at_rest(
+    connection: LedgerConnection, topology: str
+) -> Iterator[tuple[DatabaseTransaction, Row]]:
+    """Do the same; raise LedgerBusy also if a change of the topology's states is in progress."""
+    with holding(connection, topology) as (tx, locked):
+        check_at_rest(locked, topology)
+        yield tx, locked
+
+
 def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
     """Lock the topology's row and return it; raise LedgerBusy after `patience` seconds.
 

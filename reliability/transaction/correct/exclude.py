@@ -15,7 +15,7 @@ from reliability.core.names import KAFKA_SOURCE, TABLE_SOURCE
 from reliability.core.remedy import Remedy
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import check_at_rest, holding
+from reliability.ledger.locks import holding, holding_at_rest
 from reliability.transaction.correct.park import NOT_RECORDED
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
@@ -113,8 +113,7 @@ def exclude(
     :raises LedgerBusy: a change of the states is in progress
     """
     replayable = Replayable.of(connection, topology)
-    with holding(connection, topology) as (tx, locked):
-        check_at_rest(locked, topology)
+    with holding_at_rest(connection, topology) as (tx, _):
         concerned = _check(tx, replayable, item)
         tx.one("begin_exclusion", topology=topology, item=item, reason=reason, excluded_by=by)
         why = f"excluded: {reason}"
@@ -134,8 +133,7 @@ def include(
         is in has been read on
     """
     replayable = Replayable.of(connection, topology)
-    with holding(connection, topology) as (tx, locked):
-        check_at_rest(locked, topology)
+    with holding_at_rest(connection, topology) as (tx, _):
         is_passed = tx.one("is_passed", topology=topology, item=item)["is_passed"]
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
         if ended is None:

@@ -29,7 +29,7 @@ from reliability.core.skip import Skipped
 from reliability.core.spout import SpoutKind
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import check_at_rest, holding, lock_topology
+from reliability.ledger.locks import check_at_rest, holding, holding_at_rest, lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.transaction.commit.apply import Committed, plan_nothing
 from reliability.transaction.commit.committer import committer, drain
@@ -165,9 +165,8 @@ def unskip(
     :raises LedgerBusy: a change of the states is in progress
     """
     key, replayable = TxidKey(topology, txid), Replayable.of(connection, topology)
-    with holding(connection, topology) as (tx, locked):
+    with holding_at_rest(connection, topology) as (tx, locked):
         curr_txid = locked["curr_txid"]
-        check_at_rest(locked, topology)
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
             raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
         if txid < curr_txid and (why := replayable.refusal(tx, txid)):

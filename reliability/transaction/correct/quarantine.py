@@ -12,7 +12,7 @@ from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
-from reliability.ledger.locks import check_at_rest, holding
+from reliability.ledger.locks import holding_at_rest
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
@@ -275,8 +275,7 @@ def forget_corrections(
     :raises ReplayNotPossible: a committed txid with some cannot be replayed; nothing was changed
     """
     replayable = Replayable.of(connection, topology)
-    with holding(connection, topology) as (tx, locked):
-        check_at_rest(locked, topology)
+    with holding_at_rest(connection, topology) as (tx, locked):
         corrected = tx.all("corrected_txids", topology=topology, txids=list(txids))
         wanted = [row["txid"] for row in corrected if not row["is_skipped"]]
         committed = [txid for txid in wanted if txid < locked["curr_txid"]]

@@ -31,6 +31,7 @@ from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
+from reliability.ledger.locks import holding_at_rest
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
@@ -55,7 +56,6 @@ from reliability.transaction.topology.lifecycle import (
     dependents_of,
     empty_that_waits,
     fence_all,
-    hold_at_rest,
 )
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
         fenced = 0
         for _ in range(_ROUNDS):
             fenced += _fence(databases)
-            with hold_at_rest(connection, databases.topology) as tx:
+            with holding_at_rest(connection, databases.topology) as (tx, _):
                 if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
                     continue
                 done = _plan(tx, databases, topology, fenced)
@@ -217,7 +217,7 @@ def _fence(databases: TopologyDatabases) -> int:
     """Fence every live attempt in every database; return how many the coordinator had."""
     fenced = 0
     for connection in databases.all:
-        with hold_at_rest(connection, databases.topology) as tx:
+        with holding_at_rest(connection, databases.topology) as (tx, _):
             if connection is databases.coordinator:  # it comes first, and decides for all
                 _check_none_waits(tx, databases.topology)
             count = fence_all(tx, databases.topology)

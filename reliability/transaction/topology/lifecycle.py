@@ -13,8 +13,7 @@ lock while they copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 from reliability.core.checkpoint import COORDINATOR
@@ -25,8 +24,8 @@ from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerCon
 from reliability.ledger.locks import (
     HOLDERS_PATIENCE_SECONDS,
     PATIENCE_SECONDS,
-    check_at_rest,
     holding,
+    holding_at_rest,
     lock_topology,
 )
 from reliability.ledger.roles import act_as_owner
@@ -119,11 +118,11 @@ def _has_changed_freely(databases: TopologyDatabases, topology: Topology) -> boo
 def _change_states(databases: TopologyDatabases, topology: Topology) -> None:
     name = topology.name
     for database in databases.all:
-        with hold_at_rest(database, name) as tx:
+        with holding_at_rest(database, name) as (tx, _):
             if _is_free(tx, name):
                 _fence(tx, topology)
     # held until each has the new states: a skip would commit, and fix those that are there
-    with hold_at_rest(databases.coordinator, name) as held:
+    with holding_at_rest(databases.coordinator, name) as (held, _):
         for database in databases:
             with holding(database, name, HOLDERS_PATIENCE_SECONDS) as (tx, _):
                 _make_again(tx, topology, database.database)
@@ -162,17 +161,6 @@ def empty_that_waits(ledger: Ledger, topology: str) -> str:
     return ", ".join(
         f"txid {row['txid']} ({row['verdict'].lower()}: {row['verdict_reason']})" for row in rows
     )
-
-
-@contextmanager
-def hold_at_rest(connection: LedgerConnection, topology: str) -> Iterator[DatabaseTransaction]:
-    """Open a transaction in one of the databases that holds the topology there.
-
-    :raises LedgerBusy: a change of its states is in progress
-    """
-    with holding(connection, topology) as (tx, row):
-        check_at_rest(row, topology)
-        yield tx
 
 
 def _is_free(ledger: Ledger, topology: str) -> bool:
