@@ -74,16 +74,16 @@ def changes_of(
     differences = {difference.state: difference for difference in report.differences}
     changes: dict[str, dict[str, Any]] = {}
     for state in report.states:
-        difference = differences.get(state.state)
+        difference = differences.get(state["state"])
         if difference is not None and difference.is_nothing:
             continue
-        changes[state.state] = {
+        changes[state["state"]] = {
             "topology": topology,
             "txid": txid,
             **named,
             "attempt": str(report.attempt),
             "commit_number": report.commit_number,
-            "rows": state.staged_rows,
+            "rows": state["staged_rows"],
             "difference": _plain(difference) if difference else None,
         }
     return changes

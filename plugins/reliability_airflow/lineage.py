@@ -128,7 +128,7 @@ def _input(dataset: Dataset) -> InputDataset:
 def _outputs(
     topology: Topology, report: AttemptReport, databases: TopologyDatabases
 ) -> list[OutputDataset]:
-    rows = {state.state: state.staged_rows or 0 for state in report.states}
+    rows = {state["state"]: state["staged_rows"] or 0 for state in report.states}
     outputs = []
     for state in topology.states:
         server = databases.connection_of(state.database).server()

@@ -19,12 +19,11 @@ from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.set_aside import Kind
 from reliability.core.txids import format_intervals
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import difference_of, interval_text
 from reliability.transaction.inspect.attempt_report import (
     PHASES,
     AttemptReport,
-    StepReport,
     attempt_report,
     outdated_code,
 )
@@ -172,20 +171,20 @@ def _steps(report: AttemptReport) -> list[Part]:
         "steps",
         [
             (
-                f"{s.step}: {s.status}, by task {s.task}{_took(s)}",
-                _joined(host=s.driver_host, application=s.application_id),
-                _joined(code=(s.code_digest or "")[:16]),
+                f"{s['step']}: {s['status']}, by task {s['task']}{_took(s)}",
+                _joined(host=s["driver_host"], application=s["application_id"]),
+                _joined(code=(s["code_digest"] or "")[:16]),
             )
             for s in report.steps
         ],
-        *(s.status for s in report.steps),
+        *(s["status"] for s in report.steps),
     )
 
 
-def _took(step: StepReport) -> str:
-    if not step.started_at or not step.ended_at:
+def _took(step: Row) -> str:
+    if not step["started_at"] or not step["ended_at"]:
         return ""
-    return f", took {format_value(step.ended_at - step.started_at)}"
+    return f", took {format_value(step['ended_at'] - step['started_at'])}"
 
 
 def _joined(**parts: object) -> str:
@@ -213,11 +212,11 @@ def _states(report: AttemptReport) -> Part:
     same = report.replaced.same_contribution if report.replaced else {}
     rows = [
         (
-            s.state,
-            s.staged_rows,
-            f"{s.acked_partitions} of {'?' if s.partitions is None else s.partitions}",
-            (s.contribution_digest or "")[:18],
-            _known(same.get(s.state)) if report.replaced else None,
+            s["state"],
+            s["staged_rows"],
+            f"{s['acked_partitions']} of {'?' if s['partitions'] is None else s['partitions']}",
+            (s["contribution_digest"] or "")[:18],
+            _known(same.get(s["state"])) if report.replaced else None,
         )
         for s in report.states
     ]

@@ -147,6 +147,6 @@ class IntervalRun(OwnRun[RunResult]):
             txid=txid,
             attempt=report.attempt if report.verdict is None else None,
             commit_number=report.commit_number,
-            rows={state.state: state.staged_rows for state in report.states},
+            rows={state["state"]: state["staged_rows"] for state in report.states},
             differences=report.differences,
         )

@@ -94,22 +94,22 @@ def test_the_story_of_an_attempt(words, connection, spark):
         is_dry_run=False,
     )
     assert [item["kind"] for item in told.items] == ["memory", "memory"]
-    times = [told.granted_at, told.steps[0].started_at, told.processed_at, told.ended_at]
+    times = [told.granted_at, told.steps[0]["started_at"], told.processed_at, told.ended_at]
     assert times == sorted(moment for moment in times if moment)
     (step,) = told.steps
-    assert step.code is not None
-    assert step.driver_host == socket.gethostname()
-    assert step.application_id == spark.sparkContext.applicationId
-    assert step.code["modules"].keys() == {"code_of_words"}
+    assert step["driver_host"] == socket.gethostname()
+    assert step["application_id"] == spark.sparkContext.applicationId
+    assert step["code"]["modules"].keys() == {"code_of_words"}
     per_word, total = told.states
-    assert (per_word.state, per_word.staged_rows, per_word.acked_partitions) == ("per_word", 2, 1)
-    assert str(total.contribution_digest).startswith("1:")
+    staged = {"state": "per_word", "staged_rows": 2, "acked_partitions": 1}
+    assert staged.items() <= per_word.items()
+    assert str(total["contribution_digest"]).startswith("1:")
     assert [event.status.value for event in told.events] == [
         "PROCESSING", "SEALING", "PROCESSED", "COMMITTED"
     ]  # fmt: skip
     written = json.loads(json.dumps(told, default=plain))
     assert written["attempt"] == "1:0"
-    assert written["steps"][0]["code"] == step.code
+    assert written["steps"][0]["code"] == step["code"]
 
 
 def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, monkeypatch):
@@ -133,8 +133,8 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, mo
         same_contribution={"per_word": True, "total": True},
     )
     assert told.replaced == same
-    assert told.states[0].acked_partitions == 3
-    assert attempt_report(connection, "words", of("1:0")).states[0].acked_partitions == 1
+    assert told.states[0]["acked_partitions"] == 3
+    assert attempt_report(connection, "words", of("1:0")).states[0]["acked_partitions"] == 1
 
     cleared(old, words(factor=10)).transact(1)
     assert attempt_report(connection, "words", of("1:2")).replaced == replace(
@@ -157,8 +157,8 @@ def test_an_attempt_that_never_started_and_the_digest_of_a_batch(words, connecti
     pipe.runner.end_attempt(pipe.begin(1), AttemptIncomplete("its JVM died"))
     told = attempt_report(connection, "words", of("1:0"))
     assert (told.status, told.reason_code) == (AttemptStatus.FAILED, "ATTEMPT_INCOMPLETE")
-    assert told.steps[0].started_at is None
-    assert told.states[0].contribution_digest is None
+    assert told.steps[0]["started_at"] is None
+    assert told.states[0]["contribution_digest"] is None
     assert outdated_code(connection, told) is None
     with pytest.raises(AttemptUnknown, match="words has no attempt 1:1"):
         attempt_report(connection, "words", of("1:1"))
@@ -174,6 +174,6 @@ def test_the_part_of_another_database(words, connection, add_database):
     pipe.emit(None)
     pipe.process(1)
     told = attempt_report(connection, "words", of("1:0"))
-    assert [state.state for state in told.states] == ["per_word", "total"]
-    assert all(state.contribution_digest for state in told.states)
+    assert [state["state"] for state in told.states] == ["per_word", "total"]
+    assert all(state["contribution_digest"] for state in told.states)
     assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]

@@ -198,9 +198,9 @@ def spark(request: Request, topology: str, txid: int) -> Response:
     """Go to Spark's UI of the newest attempt: the application's, or the history server's."""
     for attempt in read_transaction(topology, txid)["attempts"]:
         for step in reversed(attempt.report.steps):
-            if step.application_id is None:
+            if step["application_id"] is None:
                 continue
-            if place := attempt.ui_of(step) or spark_history(step.application_id):
+            if place := attempt.ui_of(step) or spark_history(step["application_id"]):
                 return RedirectResponse(place, 303)
     return RedirectResponse(f"{page_of(request, topology)}/txids/{txid}#attempts", 303)
 

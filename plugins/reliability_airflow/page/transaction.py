@@ -8,11 +8,11 @@ from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.statement_key import TxidKey
+from reliability.ledger.connection import Row
 from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.attempt_report import (
     PHASES,
     AttemptReport,
-    StepReport,
     attempt_report,
     outdated_code,
 )
@@ -38,14 +38,14 @@ class Attempt:
     phases: Mapping[str, float]
     warning: str | None
 
-    def ui_of(self, step: StepReport) -> str | None:
+    def ui_of(self, step: Row) -> str | None:
         """Return where Spark shows a step while it runs.
 
         The driver wrote it: only a web address becomes a link, for a script would run as Airflow's.
         """
-        is_running = step.status == "RUNNING" and self.report.ended_at is None
-        is_web = (step.ui_url or "").startswith(("http://", "https://"))
-        return step.ui_url if is_running and is_web else None
+        is_running = step["status"] == "RUNNING" and self.report.ended_at is None
+        place: str = step["ui_url"] or ""
+        return place if is_running and place.startswith(("http://", "https://")) else None
 
     @property
     def total(self) -> float:

@@ -20,7 +20,7 @@ from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
 from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import difference_of, made_of
 from reliability.transaction.emit.requests import Run
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -84,34 +84,6 @@ class RequestReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """Where a step ran, and with what code; empty if no driver has started the step."""
-
-    step: str
-    status: str
-    task: str | None
-    driver_host: str | None
-    application_id: str | None
-    ui_url: str | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    code_digest: str | None
-    code: Mapping[str, Mapping[str, str]] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateReport:
-    """What the attempt staged for a state; `rows` and `digest` were recorded when it was sealed."""
-
-    state: str
-    step: str
-    staged_rows: int | None
-    contribution_digest: str | None
-    partitions: int | None
-    acked_partitions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """A change of the attempt's status."""
 
@@ -142,6 +114,10 @@ class AttemptReport:
 
     :param verdict: PARKED or SKIPPED for an empty attempt, which has no request
     :param items: the items of its batch, as its spout recorded them
+    :param steps: where each ran, and with what code, as the query `story_steps` returns them; empty
+        if no driver has started the step
+    :param states: what it staged for each, as the query `story_states` returns them; rows and
+        digest were recorded when it was sealed
     :param differences: what it changed in the rows of each state, or, as a dry run, would have
     """
 
@@ -159,8 +135,8 @@ class AttemptReport:
     commit_number: int | None
     batch_digest: str | None
     items: Sequence[Mapping[str, Any]]
-    steps: tuple[StepReport, ...]
-    states: tuple[StateReport, ...]
+    steps: Sequence[Row]
+    states: Sequence[Row]
     accounts: tuple[Account, ...]
     audits: tuple[AuditOutcome, ...]
     replaced: Replaced | None
@@ -216,8 +192,8 @@ def _read(
         status=AttemptStatus(row["status"]),
         request=request,
         items=row["items"] or (),
-        steps=tuple(StepReport(**one) for one in ledger.all("story_steps", **key)),
-        states=tuple(StateReport(**one) for one in databases.rows_of_all("story_states", **key)),
+        steps=ledger.all("story_steps", **key),
+        states=databases.rows_of_all("story_states", **key),
         accounts=tuple(Account(**one) for one in databases.rows_of_all("accounts", **key)),
         audits=tuple(
             AuditOutcome(**{**one, "of": Of(one["of"]), "severity": Severity(one["severity"])})
@@ -269,7 +245,7 @@ def outdated_code(connection: LedgerConnection, report: AttemptReport) -> str | 
 
 def _compare(report: AttemptReport, before: AttemptReport) -> Replaced:
     code, code_before = _code_of(report), _code_of(before)
-    contributions = {s.state: s.contribution_digest for s in before.states}
+    contributions = {s["state"]: s["contribution_digest"] for s in before.states}
     ran_both = code.keys() & code_before.keys()
     changed = {name for step in ran_both for name in _changed(code[step], code_before[step])}
     return Replaced(
@@ -278,14 +254,14 @@ def _compare(report: AttemptReport, before: AttemptReport) -> Replaced:
         changed_code=tuple(sorted(changed)),
         same_batch=_is_same(report.batch_digest, before.batch_digest),
         same_contribution={
-            s.state: _is_same(s.contribution_digest, contributions.get(s.state))
+            s["state"]: _is_same(s["contribution_digest"], contributions.get(s["state"]))
             for s in report.states
         },
     )
 
 
 def _code_of(report: AttemptReport) -> dict[str, Mapping[str, Mapping[str, str]]]:
-    return {step.step: step.code for step in report.steps if step.code is not None}
+    return {step["step"]: step["code"] for step in report.steps if step["code"] is not None}
 
 
 def _changed(
