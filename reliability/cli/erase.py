@@ -101,7 +101,7 @@ def _lines(done: Erased) -> Iterator[str]:
     persons = "1 person" if len(done.keys) == 1 else f"{len(done.keys):,} persons"
     yield f"{done.topology}: {persons} {would}:"
     for one in done.keys[:5]:
-        yield f"  {one.column}: hash {one.hash}"
+        yield f"  {one['column']}: hash {one['hash']}"
     for gone in done.states:
         yield f"  {gone.state}: {gone.rows:,} rows, and {gone.staged:,} staged or contributed"
     yield f"  quarantine: {done.quarantined:,} rows, {done.corrections:,} corrections"

@@ -17,7 +17,7 @@ import csv
 import io
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,17 +50,10 @@ _QUOTING = [AuditFailed.code, RowsUnaccounted.code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedKey:
-    """A person as the ledger records one."""
-
-    column: str
-    hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
     """What an erasure has done, or would do.
 
+    :param keys: the persons as the ledger records them, each a `column` and a `hash`
     :param states: what has gone from the states that tell persons apart
     :param quarantined: rows of the quarantine, and `corrections` of such rows
     :param examples: of audits and of rows that were changed by hand; `texts` are other texts
@@ -70,7 +63,7 @@ class Erased:
     """
 
     topology: str
-    keys: tuple[ErasedKey, ...]
+    keys: Sequence[Mapping[str, str]]
     states: tuple[ErasedRows, ...]
     quarantined: int
     corrections: int
@@ -136,10 +129,10 @@ def erase(
         _check_number(known, columns, hashes)
         done = Erased(
             topology=topology,
-            keys=tuple(
-                ErasedKey(column=person.column, hash=hash_)
+            keys=[
+                {"column": person.column, "hash": hash_}
                 for person, hash_ in zip(persons, hashes, strict=True)
-            ),
+            ],
             states=tuple(gone),
             quarantined=quarantined,
             corrections=_erase_corrections(tx, topology, persons),
@@ -159,7 +152,7 @@ def erase(
             reason=reason or "a dry run",
             counts=as_json(done.counts()),
             salt=salt,
-            columns=[key.column for key in done.keys],
+            columns=[person.column for person in persons],
             hashes=hashes,
         )
     return done
