@@ -60,26 +60,18 @@ def what_would_go(
             _check_idle(tx, topology)
             dags = dags_of(tx, topology)
         tables: list[DroppedTable] = []
-        sources: list[tuple[str, str]] = []
+        sources: dict[str, str] = {}  # of each table that goes
         for database in (connection, *databases.taking_part(topology_id)):
+            name = database.database
             with database.transaction() as tx:
-                declared = declared_tables(tx, topology)
-                for one in declared:
-                    _check_unused(tx, one, keep_tables=keep_tables)
-                tables += [
-                    DroppedTable(
-                        database=database.database,
-                        state=one.name,
-                        table=one.target_name,
-                        rows=count_rows(tx, one),
-                    )
-                    for one in declared
-                ]
-                sources += [
-                    (one.target_name, source_of_table(database.database, one.state.target))
-                    for one in declared
-                ]
-        for table, source in [] if keep_tables else sources:
+                for own in declared_tables(tx, topology):
+                    _check_unused(tx, own, keep_tables=keep_tables)
+                    table, rows = own.target_name, count_rows(tx, own)
+                    dropped = DroppedTable(database=name, state=own.name, table=table, rows=rows)
+                    tables.append(dropped)
+                    if not keep_tables:
+                        sources[source_of_table(name, own.state.target)] = table
+        for source, table in sources.items():
             readers = connection.all("topologies_that_read_table", source=source, topology=topology)
             if readers:
                 raise _used(topology, table, [f"topology {r['topology']}" for r in readers])
