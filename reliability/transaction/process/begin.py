@@ -13,6 +13,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, ReliabilityError
 from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.spout import BatchMeta, Interval
+from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import interval_of, stored_batch
@@ -96,7 +97,8 @@ def _grant_here(
             return None
         if exchanged is not None and not request.is_dry_run:
             raise LedgerCorruption(f"request {request_id} is no dry run: it reads what is frozen")
-        if not (batch.still_follows(tx) if batch else snapshot.is_frozen):
+        key = TxidKey(topology.name, txid)
+        if not (batch.still_follows(tx, key) if batch else snapshot.is_frozen):
             return None
         digests = {s.name: s.digest() for s in topology.states if not s.database}
         if row["definition_digests"] != digests:

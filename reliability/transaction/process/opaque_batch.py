@@ -37,17 +37,14 @@ class AttemptBatch:
     :param left_out: the source items of a frozen batch that it does not have
     """
 
-    topology: str
-    txid: int
     meta: BatchMeta
     predecessor_attempt: int | None
     left_out: frozenset[str] = frozenset()
 
-    def still_follows(self, tx: DatabaseTransaction) -> bool:
+    def still_follows(self, tx: DatabaseTransaction, key: TxidKey) -> bool:
         """Say whether the attempt that it starts from is still current, and lock its row."""
         if self.predecessor_attempt is None:
-            return self.txid == 1
-        key = TxidKey(self.topology, self.txid)
+            return key.txid == 1
         held = tx.first("hold_predecessor", predecessor_attempt=self.predecessor_attempt, **key)
         return held is not None
 
@@ -76,12 +73,7 @@ def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> At
         raise NothingToEmit(error.what, remedy=_WAYS_OUT, txid=txid) from error
     items = batches[0] if batches else ()
     meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
-    return AttemptBatch(
-        topology=topology.name,
-        txid=txid,
-        meta=meta,
-        predecessor_attempt=row["predecessor_attempt"],
-    )
+    return AttemptBatch(meta=meta, predecessor_attempt=row["predecessor_attempt"])
 
 
 def _plan(
@@ -117,13 +109,7 @@ def batch_without_excluded(
     if items == frozen.items:
         return None
     meta = BatchMeta(items=items, emitted=topology.spout.count(items))
-    return AttemptBatch(
-        topology=topology.name,
-        txid=txid,
-        meta=meta,
-        predecessor_attempt=None,
-        left_out=left_out,
-    )
+    return AttemptBatch(meta=meta, predecessor_attempt=None, left_out=left_out)
 
 
 def freeze_batch(tx: DatabaseTransaction, key: PlannedChange) -> None:
