@@ -26,7 +26,8 @@ from reliability.spouts.file_names import (
     without_file_scheme,
 )
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog
+from reliability.spouts.log_item import LogFile
+from reliability.spouts.table_log import Commit, LoggedFile, TableLog
 
 Action: TypeAlias = Mapping[str, Any]
 _SAME = ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary")
@@ -102,43 +103,40 @@ class DeltaLog(TableLog):
         ]
         return sorted(files, key=lambda each: each.path)
 
-    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
-        if position is not None and position.version >= (since or 0):
-            first = position.version + position.is_whole
-            metadata = Metadata(schema=position.schema, stored=position.stored)
-            if not position.is_whole:
-                metadata = self._metadata_before(first)
-        else:
-            first = since or 0
-            if first > self.version:
-                return
-            metadata = self._metadata_before(first)
+    def commits(self, since: int | None, last: LogFile | None) -> Iterator[Commit]:
+        first = since or 0
+        metadata: Metadata | None = None
+        if last is not None and last.version >= first:
+            first = last.version + (not last.behind)
+            if not last.behind:
+                metadata = Metadata(**last.columns_after)
+        if first > self.version:
+            return
+        metadata = metadata or self._metadata_before(first)
         for version in range(first, self.version + 1):
             actions = self._actions(version)
             before, metadata = metadata, _changed_in(actions) or metadata
             yield self._commit(version, actions, before, metadata)
 
-    def check_same(self, position: Position) -> None:
-        if position.version > self.version:
+    def check_same(self, last: LogFile) -> None:
+        if last.version > self.version:
             raise SourceChanged(
                 f"{self.where} has version {self.version}, and a txid has read version "
-                f"{position.version}",
+                f"{last.version}",
                 remedy=_PUT_BACK,
             )
         try:
-            if position.is_snapshot:
-                paths = {file.path for file in self.files_at(position.version)}
+            if last.is_snapshot:
+                paths = {file.path for file in self.files_at(last.version)}
             else:
-                actions = chain.from_iterable(
-                    one.values() for one in self._actions(position.version)
-                )
+                actions = chain.from_iterable(one.values() for one in self._actions(last.version))
                 paths = {self._identity(one["path"]) for one in actions if "path" in one}
         except SourceChanged:  # the log does not reach back to it
             return
         # of a table that was moved, the names of its files are the same
-        if _name_in(position.path) not in map(_name_in, paths):
+        if _name_in(last.path) not in map(_name_in, paths):
             raise SourceChanged(
-                f"version {position.version} of {self.where} is another one than a txid has read",
+                f"version {last.version} of {self.where} is another one than a txid has read",
                 remedy=_PUT_BACK,
             )
 

@@ -23,7 +23,8 @@ from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_names import identity_of_decoded, locate
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.table_log import Commit, LoggedFile, Position, TableLog, gone
+from reliability.spouts.log_item import LogFile
+from reliability.spouts.table_log import Commit, LoggedFile, TableLog, gone
 
 _PLAIN = {
     "boolean": "boolean",
@@ -105,31 +106,31 @@ class IcebergLog(TableLog):
         ]
         return sorted(files, key=lambda each: each.path)
 
-    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
-        for number in self._line[self._start(since, position) :]:
+    def commits(self, since: int | None, last: LogFile | None) -> Iterator[Commit]:
+        for number in self._line[self._start(since, last) :]:
             snapshot = self._snapshots.get(number)
             if snapshot is None:
                 raise self._expired(f"snapshot {number}")
             yield self._commit(snapshot)
 
-    def _start(self, since: int | None, position: Position | None) -> int:
+    def _start(self, since: int | None, last: LogFile | None) -> int:
         """Return the index in the line of descent of the first snapshot to read."""
         has_since = since is not None and since in self._snapshots and since in self._line
         begin = self._line.index(since) if since is not None and has_since else 0
-        if position is None:
+        if last is None:
             self._check_since(since, has_since)
             return begin
-        if position.version in self._line:  # `since` may have expired meanwhile
-            return max(begin, self._line.index(position.version) + position.is_whole)
-        is_expired = position.version not in self._snapshots
-        if is_expired and position.is_whole and self._follows(position):
+        if last.version in self._line:  # `since` may have expired meanwhile
+            return max(begin, self._line.index(last.version) + (not last.behind))
+        is_expired = last.version not in self._snapshots
+        if is_expired and not last.behind and self._follows(last):
             return begin
         self._check_since(since, has_since)
-        if since is not None and self._is_later(since, position):
+        if since is not None and self._is_later(since, last):
             return begin
         if is_expired:
             raise self._expired("a snapshot that no txid has read")
-        raise self._left(position.version)
+        raise self._left(last.version)
 
     def _left(self, version: int) -> SourceChanged:
         return SourceChanged(
@@ -147,24 +148,24 @@ class IcebergLog(TableLog):
                 remedy="set since= in the IcebergSpout to the id of one that it has.",
             )
 
-    def _is_later(self, since: int, position: Position) -> bool:
-        """Say whether a person has set `since` after the position was read, as far as is known."""
-        snapshot, known = self._snapshots[since], self._snapshots.get(position.version)
-        if position.sequence and snapshot.sequence_number:
-            return bool(snapshot.sequence_number > position.sequence)
+    def _is_later(self, since: int, last: LogFile) -> bool:
+        """Say whether a person has set `since` after the file was read, as far as is known."""
+        snapshot, known = self._snapshots[since], self._snapshots.get(last.version)
+        if last.sequence and snapshot.sequence_number:
+            return bool(snapshot.sequence_number > last.sequence)
         return known is None or bool(snapshot.timestamp_ms > known.timestamp_ms)
 
-    def _follows(self, position: Position) -> bool:
+    def _follows(self, last: LogFile) -> bool:
         """Say whether the oldest snapshot that is left is the next one after an expired one.
 
         Some libraries let it forget its parent; only the second format of tables counts snapshots.
         They are counted on after a rollback: it must have what the expired one has written.
         """
         oldest = self._snapshots.get(self._line[0]) if self._line else None
-        if not (oldest and position.sequence and oldest.sequence_number == position.sequence + 1):
+        if not (oldest and last.sequence and oldest.sequence_number == last.sequence + 1):
             return False
         return any(
-            position.sequence in (entry.file_sequence_number, manifest.sequence_number)
+            last.sequence in (entry.file_sequence_number, manifest.sequence_number)
             for entry, manifest in self._entries(oldest, with_deleted=True)
         )
 

@@ -10,7 +10,6 @@ from typing import ClassVar
 from reliability.core.spout import SourceItem, source_item
 from reliability.spouts.data_file import DataFile, columns_in
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.table_log import Position
 
 INSERT, DELETE, FEED = "insert", "delete", "feed"
 """What the rows of a file are: new ones, ones that are gone, or changes that each say what."""
@@ -68,18 +67,11 @@ class LogFile(SourceItem):
         return {self.identity, replace(self, is_named=not self.is_named).identity}
 
     @property
-    def position(self) -> Position:
-        """Return how far the log is read with this file."""
-        return Position(
-            table_id=self.table_id,
-            version=self.version,
-            path=self.path,
-            is_snapshot=self.is_snapshot,
-            is_whole=not self.behind,
-            schema=self.next_schema or self.schema,
-            stored=self.next_stored if self.next_schema else self.stored,
-            sequence=self.sequence,
-        )
+    def columns_after(self) -> dict[str, str]:
+        """Return the columns of the table behind its version: `schema`, and `stored` of these."""
+        if self.next_schema:
+            return {"schema": self.next_schema, "stored": self.next_stored}
+        return {"schema": self.schema, "stored": self.stored}
 
     @property
     def values(self) -> Mapping[str, str | None]:

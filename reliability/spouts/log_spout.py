@@ -164,14 +164,12 @@ class LogSpout(Spout):
         if last is None and self.since is None:
             yield self._snapshot(log, log.version)
             return
-        position = last.position if last else None
-        if position is not None and position.version >= (self.since or 0):
-            log.check_same(position)
-        if last and last.is_snapshot and position:
-            if last.behind:
-                yield self._rest_of_snapshot(log, last.version)
-            position = replace(position, is_whole=True)
-        for commit in log.commits(self.since, position):
+        if last and last.version >= (self.since or 0):
+            log.check_same(last)
+        if last and last.is_snapshot and last.behind:
+            yield self._rest_of_snapshot(log, last.version)
+            last = replace(last, behind=0)
+        for commit in log.commits(self.since, last):
             yield list(self._items(log, self._changes_of(log, commit), commit.version))
 
     def _rest_of_snapshot(self, log: TableLog, version: int) -> list[LogFile]:

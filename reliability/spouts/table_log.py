@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from reliability.core.errors import SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.spouts.file_names import locate
+from reliability.spouts.log_item import LogFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,26 +57,6 @@ class Commit:
     masks: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """How far txids have got.
-
-    :param path: a file of the version that they have
-    :param is_whole: they have all files of the version, not only some
-    :param is_snapshot: these are the table's, and not what the version has changed
-    :param schema: the columns behind the version
-    """
-
-    table_id: str
-    version: int
-    path: str
-    is_whole: bool
-    is_snapshot: bool
-    schema: str
-    stored: str
-    sequence: int
-
-
 def gone(path: str) -> SourceChanged:
     """Return the error of a file that clean-up has deleted before an emission has described it."""
     return SourceChanged(
@@ -109,18 +90,18 @@ class TableLog(ABC):
         :raises SourceChanged: the log does not reach back to it
         """
 
-    def check_same(self, position: Position) -> None:  # noqa: B027 - the versions may have ids
+    def check_same(self, last: LogFile) -> None:  # noqa: B027 - the versions may have ids
         """Check that a version is the one that a txid has read: the table may have been put back.
 
         :raises SourceChanged: it is another one
         """
 
     @abstractmethod
-    def commits(self, since: int | None, position: Position | None) -> Iterator[Commit]:
-        """Read versions, in their order: all that follow the position, or some file of which does.
+    def commits(self, since: int | None, last: LogFile | None) -> Iterator[Commit]:
+        """Read versions, in their order: all that follow a file's, and its own if files are behind.
 
         :param since: the first version that counts; None if all do
-        :param position: None if no txid has anything; then `since` is given
-        :raises SourceChanged: the log has lost a version, or does not go back to the position
+        :param last: the last file that a txid has; None if none has any, then `since` is given
+        :raises SourceChanged: the log has lost a version, or does not go back to the file's
         :raises SourceUnreadable: it cannot be read
         """
