@@ -8,7 +8,6 @@ Spark does not run: a small batch is staged in this process. Every figure is a m
 from __future__ import annotations
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from benchmarks.postgres import execute_alone
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions
 from benchmarks.server import Server
-from benchmarks.study import seconds_of, show, study
+from benchmarks.study import run_parts, seconds_of, show
 from benchmarks.topologies import by_minute
 from reliability import Topology
 from reliability.cli import app
@@ -65,13 +64,6 @@ CATALOG = """
 
 Figures = dict[str, list[float]]
 """What was measured -> a figure for each round."""
-
-
-def main() -> None:
-    """Measure the parts that are named, by default all, and print a table of each."""
-    with study() as server:
-        for part in sys.argv[1:] or PARTS:
-            PARTS[part](server)
 
 
 @dataclass
@@ -345,4 +337,4 @@ PARTS: Mapping[str, Callable[[Server], None]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS)

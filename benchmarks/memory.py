@@ -9,7 +9,7 @@ master is local, the JVM is driver and executor.
 from __future__ import annotations
 
 import sys
-import threading
+from collections import Counter
 from contextlib import suppress
 
 import numpy as np
@@ -20,7 +20,7 @@ from benchmarks.data import write_rows
 from benchmarks.project.spark import MASTER, by_spark_submit
 from benchmarks.project.transactions import Transactions
 from benchmarks.server import Server
-from benchmarks.study import seconds_of, show, study
+from benchmarks.study import highest, seconds_of, show, study
 
 MILLIONS = (3, 30)
 INTERVAL_SECONDS = 0.2
@@ -28,26 +28,14 @@ MEGABYTE = 1 << 20
 KINDS = ("java", "python")  # names of processes begin so
 
 
-class Peaks(threading.Thread):
-    """Looks at all child processes again and again until it is ended.
-
-    `bytes` is the most resident memory that the processes of a kind had at once.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.bytes = dict.fromkeys(KINDS, 0)
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        while not self.ended.wait(INTERVAL_SECONDS):
-            sizes = dict.fromkeys(KINDS, 0)
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):  # it has ended
-                    name, size = process.name(), process.memory_info().rss
-                    for kind in KINDS:
-                        sizes[kind] += size if name.startswith(kind) else 0
-            self.bytes = {kind: max(sizes[kind], self.bytes[kind]) for kind in KINDS}
+def memory_of_children() -> Counter[str]:
+    """Return the bytes of resident memory that the child processes of each kind have now."""
+    sizes = Counter[str]()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            name, size = process.name(), process.memory_info().rss
+            sizes.update({kind: size for kind in KINDS if name.startswith(kind)})
+    return sizes
 
 
 def append(server: Server, millions: int) -> dict[str, int]:
@@ -55,12 +43,9 @@ def append(server: Server, millions: int) -> dict[str, int]:
     with server.ledger() as (connection, home):
         write_rows(home / "append", np.arange(millions * 1_000_000), seed=1)
         work = Transactions(connection, topologies.append_as_view, by_spark_submit)
-        peaks = Peaks()
-        peaks.start()
-        seconds = seconds_of(work.transact)
-        peaks.ended.set()
-        peaks.join()
-    sizes = {f"{kind}, MB": size // MEGABYTE for kind, size in peaks.bytes.items()}
+        with highest(memory_of_children, INTERVAL_SECONDS) as peaks:
+            seconds = seconds_of(work.transact)
+    sizes = {f"{kind}, MB": peaks[kind] // MEGABYTE for kind in KINDS}
     return {"million rows": millions, **sizes, "s": round(seconds)}
 
 

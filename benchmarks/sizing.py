@@ -7,8 +7,6 @@ docs/deployment/sizing.md are computed from these figures.
 from __future__ import annotations
 
 import resource
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +19,13 @@ from psycopg2.sql import SQL
 from benchmarks import topologies
 from benchmarks.data import write_file, write_rows
 from benchmarks.ledger_growth import Pipeline, columns_of, medians, tidy_up, written
-from benchmarks.memory import MEGABYTE, Peaks
+from benchmarks.memory import INTERVAL_SECONDS, KINDS, MEGABYTE, memory_of_children
 from benchmarks.postgres import execute_alone
 from benchmarks.project.spark import by_spark_submit
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions
 from benchmarks.server import Server
-from benchmarks.study import show, study
+from benchmarks.study import highest, run_parts, show
 from dev.services.credentials import SUPERUSER
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.maintain.sweep import sweep
@@ -119,26 +117,12 @@ def measure_rows(server: Server) -> None:
 # --- drivers -------------------------------------------------------------------------------------
 
 
-class Sessions(threading.Thread):
-    """Counts again and again the sessions with a ledger, by what has opened them.
-
-    :param every: how many seconds apart
-    :ivar most: the most that there were at once, of each kind and of all
-    """
-
-    def __init__(self, connection: LedgerConnection, every: float = LOOK_SECONDS) -> None:
-        super().__init__(daemon=True)
-        self.connection = connection
-        self.every = every
-        self.most: Counter[str] = Counter()
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        while not self.ended.wait(self.every):
-            with self.connection.transaction() as tx:
-                names = [str(row["name"]) for row in tx.all(SQL(SESSIONS))]
-            found = Counter(name.split()[-1] for name in names)
-            self.most |= found | Counter({"sessions at once": found.total()})
+def sessions(connection: LedgerConnection) -> Counter[str]:
+    """Return how many sessions the ledger has now, by what has opened them, and of all."""
+    with connection.transaction() as tx:
+        names = [str(row["name"]) for row in tx.all(SQL(SESSIONS))]
+    found = Counter(name.split()[-1] for name in names)
+    return found | Counter({"sessions at once": len(names)})
 
 
 def measure_drivers(server: Server) -> None:
@@ -152,19 +136,17 @@ def measure_drivers(server: Server) -> None:
             for number in range(many):
                 write_file(home / "small" / f"{number}.parquet", columns_of([number]))
             txids = Transactions(connection, topologies.small, by_spark_submit).emit()
-            peaks, sessions = Peaks(), Sessions(other)
             before = children_seconds()
-            for thread in (peaks, sessions):
-                thread.start()
-            with ThreadPoolExecutor(many) as pool:
+            with (
+                highest(memory_of_children, INTERVAL_SECONDS) as memory,
+                highest(partial(sessions, other), LOOK_SECONDS) as at_once,
+                ThreadPoolExecutor(many) as pool,
+            ):
                 [*pool.map(partial(process, connection.dsn), txids)]
-            for thread in (peaks, sessions):
-                thread.ended.set()
-                thread.join()
         found[f"{many} at once"] = {
             "CPU of a driver, s": (children_seconds() - before) / many,
-            **{f"{kind} of a driver, MB": n / MEGABYTE / many for kind, n in peaks.bytes.items()},
-            **sessions.most,
+            **{f"{kind} of a driver, MB": memory[kind] / MEGABYTE / many for kind in KINDS},
+            **at_once,
         }
         show("drivers", pd.DataFrame(found))
 
@@ -186,11 +168,5 @@ PARTS: Mapping[str, Callable[[Server], None]] = {
 }
 
 
-def main() -> None:
-    with study() as server:
-        for part in sys.argv[1:] or PARTS:
-            PARTS[part](server)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS)

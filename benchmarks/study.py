@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -53,3 +56,32 @@ def study() -> Iterator[Server]:
     with scratch_server() as server:
         os.environ.update(server.env())
         yield server
+
+
+def run_parts(parts: Mapping[str, Callable[[Server], None]]) -> None:
+    """Run the parts of a study that the command line names, by default all."""
+    with study() as server:
+        for part in sys.argv[1:] or parts:
+            parts[part](server)
+
+
+@contextmanager
+def highest(count: Callable[[], Counter[str]], every: float) -> Iterator[Counter[str]]:
+    """Count something again and again while the block runs; lend the most that there was of each.
+
+    :param every: how many seconds apart
+    """
+    most, ended = Counter[str](), threading.Event()
+
+    def count_again() -> None:
+        nonlocal most
+        while not ended.wait(every):
+            most |= count()  # in its place
+
+    thread = threading.Thread(target=count_again, daemon=True)
+    thread.start()
+    try:
+        yield most
+    finally:
+        ended.set()
+        thread.join()

@@ -7,15 +7,15 @@ stated one among the slow tests. `pytest -s` shows the figures.
 from __future__ import annotations
 
 import random
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import psycopg2
@@ -24,7 +24,8 @@ import pytest
 from benchmarks.ledger_growth import call, milliseconds_of
 from benchmarks.memory import MEGABYTE
 from benchmarks.project.transactions import Transactions
-from benchmarks.sizing import Sessions
+from benchmarks.sizing import sessions
+from benchmarks.study import highest
 from reliability import Append, Count, State, Sum, Topology, TransactionalState
 from reliability.core.attempt import Grant
 from reliability.core.errors import LedgerBusy
@@ -74,24 +75,15 @@ TOTALS = {"n": Count(), "total": Sum("price", "numeric(14,2)")}
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
-Watch = TypeVar("Watch", "Sessions", "Memory")
-
-
 @contextmanager
-def watching(dsn: str, make: Callable[[LedgerConnection], Watch]) -> Iterator[Watch]:
-    """Let a thread look at a database in a session of its own during the block."""
+def watching(
+    dsn: str, count: Callable[[LedgerConnection], Counter[str]] = sessions
+) -> Iterator[Counter[str]]:
+    """Count in a session of its own during the block; lend the most that there was of each."""
     with LedgerConnection(dsn, "watch") as connection:
         rows(connection, "SELECT")  # it has its place before others take them all
-        watch = make(connection)
-        watch.start()
-        try:
-            yield watch
-        finally:
-            watch.ended.set()
-            watch.join()
-
-
-often = partial(Sessions, every=0.02)
+        with highest(partial(count, connection), every=0.02) as most:
+            yield most
 
 
 # --- many topologies -----------------------------------------------------------------------------
@@ -149,14 +141,14 @@ def test_many_topologies_on_one_ledger_commit_in_order_without_a_deadlock(
     random.Random(5).shuffle(jobs)  # so that several processes work for each topology
     spawn = get_context("spawn")
     with (
-        watching(connection.dsn, often) as sessions,
+        watching(connection.dsn) as seen,
         # each is there before any begins
         ProcessPoolExecutor(processes, spawn, spawn.Barrier(processes).wait) as pool,
     ):
         parts = [jobs[n::processes] for n in range(processes)]
         spans = [*pool.map(partial(process_and_commit, connection.dsn), parts)]
     seconds = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    most = sessions.most["sessions at once"]
+    most = seen["sessions at once"]
     print(f"\n{many} topologies: {len(jobs) / seconds:.1f} txids a second, {most} sessions at once")
     assert 0 < most <= processes * SESSIONS_OF_A_PROCESS
     assert rows(connection, DEADLOCKS) == [(0,)]
@@ -273,28 +265,14 @@ PROCESSES_OF_SERVER = """
 """
 
 
-class Memory(threading.Thread):
-    """Looks again and again at the memory of the database's sessions, and of this process.
-
-    :ivar session: the most megabytes that one session had for itself
-    :ivar driver: the most that this process had more than in the beginning
-    """
-
-    def __init__(self, connection: LedgerConnection) -> None:
-        super().__init__(daemon=True)
-        self.connection = connection
-        self.ended = threading.Event()
-        self.session = self.driver = 0.0
-
-    def run(self) -> None:
-        own = psutil.Process()
-        before = own.memory_info().rss
-        while not self.ended.wait(0.05):
-            for (pid,) in rows(self.connection, PROCESSES_OF_SERVER):
-                with suppress(psutil.Error):  # it has ended
-                    info = psutil.Process(pid).memory_info()
-                    self.session = max(self.session, (info.rss - info.shared) / MEGABYTE)
-            self.driver = max(self.driver, (own.memory_info().rss - before) / MEGABYTE)
+def memory(connection: LedgerConnection) -> Counter[str]:
+    """Return the most megabytes that one session has for itself, and those of this process."""
+    found = Counter(driver=psutil.Process().memory_info().rss // MEGABYTE)
+    for (pid,) in rows(connection, PROCESSES_OF_SERVER):
+        with suppress(psutil.Error):  # it has ended
+            info = psutil.Process(pid).memory_info()
+            found["session"] = max(found["session"], (info.rss - info.shared) // MEGABYTE)
+    return found
 
 
 @dataclass(frozen=True)
@@ -347,15 +325,16 @@ def test_rows_of_a_txid_pass_by_and_are_never_all_in_memory(connection, count):
     topology = Topology("many_rows", OneBatch(count), states=states, process=no_frame)
     pipeline = Streamed(TransactionRunner(topology, connection), None)
     pipeline.emit(None)
-    with watching(connection.dsn, Memory) as memory:
+    before = memory(connection)["driver"]
+    with watching(connection.dsn, memory) as seen:
         staged = milliseconds_of(lambda: pipeline.process(1)) / 1000
         committed = milliseconds_of(lambda: pipeline.runner.commit(1)) / 1000
     print(
         f"\n{count:,} keys: staged in {staged:.1f} s, committed in {committed:.1f} s; "
-        f"a session of Postgres {memory.session:.0f} MB, the driver {memory.driver:.0f} MB more"
+        f"a session of Postgres {seen['session']} MB, the driver {seen['driver'] - before} MB more"
     )
-    assert memory.session < MOST_OF_A_SESSION
-    assert memory.driver < MOST_OF_THE_DRIVER
+    assert seen["session"] < MOST_OF_A_SESSION
+    assert seen["driver"] - before < MOST_OF_THE_DRIVER
     found = "SELECT count(*), sum(n)::bigint, sum(total)::bigint FROM public.totals"
     assert rows(connection, found) == [(count, count, count * (count - 1) // 2)]
 
@@ -389,12 +368,12 @@ def test_acks_at_once_settle_a_sink_once_within_the_places_that_there_are(
     random.Random(3).shuffle(numbers)
     places = at_once // 2
     limit = f"ALTER DATABASE {database_of(connection.dsn)} CONNECTION LIMIT"
-    with watching(connection.dsn, often) as sessions, ThreadPoolExecutor(at_once) as pool:
+    with watching(connection.dsn) as seen, ThreadPoolExecutor(at_once) as pool:
         run_as_admin(f"{limit} {2 + places}")  # beside this session, and that of the watch
         began = time.monotonic()
         [*pool.map(lambda number: task.stage(number, iter([parts[number]])), numbers)]
         seconds = time.monotonic() - began
-    most = sessions.most["sessions at once"]
+    most = seen["sessions at once"]
     print(f"\n{partitions} acks by {at_once} tasks in {seconds:.1f} s, {most} sessions at once")
     assert 1 < most <= places
     unacked = declare_partitions(connection, grant, "totals", partitions)
@@ -567,13 +546,13 @@ def test_an_attempt_has_no_more_sessions_than_the_docs_say(connection, tmp_path,
 
     with (
         LedgerConnection(connection.dsn, "reliability task") as task,
-        watching(connection.dsn, often) as sessions,
+        watching(connection.dsn) as seen,
     ):
         work = Transactions(task, load_topology(module, "wide"), submit)
         work.runner.leases = Leases(request=1)  # it is renewed from the beginning
         work.transact()
     staging = min(most, CORES)
-    found = dict(sessions.most)
+    found = dict(seen)
     print(f"\n{CORES} cores, max_staging_sessions={most}: {found}")
     assert rows(connection, "SELECT count(*) FROM lines") == [(1_200_000,)]
     assert 1 <= found.pop("1:0") <= staging
