@@ -65,7 +65,6 @@ def down() -> None:
 
 
 def status() -> None:
-    """Say what runs."""
     for part, condition in the_environment().status().items():
         print(f"{part:14} {condition}")
 

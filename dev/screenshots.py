@@ -63,7 +63,6 @@ BLOCK = (
 
 
 def main() -> int:
-    """Take all pictures."""
     environment = Environment(ROOT, ROOT / ".reliability" / "demo", profile="demo")
     was_up = len(environment.airflow.healthy()) > 0
     if not was_up:
@@ -83,7 +82,6 @@ def main() -> int:
 
 
 def take(environment: Environment, pictures: Iterable[Picture]) -> None:
-    """Take pictures of the demo's Airflow."""
     from playwright.sync_api import sync_playwright
 
     url, token = environment.airflow.url, environment.api().token()

@@ -37,7 +37,7 @@ def become(environment: Environment, root: Path, command: Sequence[str]) -> None
 
 def shell_variables(environment: Environment, callers: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the shell; a token for Airflow is among them while Airflow is up."""
-    variables = environment.airflow_env()
+    variables = environment.airflow.env()
     folders = [
         variables["PATH"],
         str(environment.postgres.binaries.folder),

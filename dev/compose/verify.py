@@ -97,17 +97,9 @@ def verify(root: Path) -> int:
 
 
 def run_month(api: AirflowApi) -> None:
-    """Backfill the month and wait until its run is green."""
     wait_until(partial(is_known, api, MONTH.dag_id), "Airflow to read the DAG", 120)
     MONTH.start(api)
-
-    def is_over() -> bool:
-        states = [run["state"] for run in MONTH.runs(api)]
-        if "failed" in states:
-            raise DevError("the run failed")
-        return states == ["success"]
-
-    wait_until(is_over, "the run", RUN_SECONDS, every=2)
+    wait_until(partial(MONTH.has_succeeded, api), "the run", RUN_SECONDS, every=2)
 
 
 def check_page(api: AirflowApi) -> None:
@@ -127,7 +119,6 @@ def check_by_doctor(service: str, read: Callable[..., str]) -> None:
 
 
 def compare_month(root: Path, port: str) -> bool:
-    """Compare both tables with what the raw file says of the month."""
     # Not in a DSN: the library takes no password there.
     os.environ["PGPASSWORD"] = reliability_password(root)
     dsn = f"host={HOST} port={port} dbname=reliability user=reliability"

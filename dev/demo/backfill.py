@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi, AirflowApiError
 
 
@@ -43,7 +44,6 @@ class Backfill:
         api.patch(f"/api/v2/dags/{self.dag_id}", {"is_paused": False})
 
     def runs(self, api: AirflowApi) -> list[dict[str, Any]]:
-        """Return its runs."""
         runs: list[dict[str, Any]] = api.get(
             f"/api/v2/dags/{self.dag_id}/dagRuns",
             limit=100,
@@ -51,6 +51,16 @@ class Backfill:
             logical_date_lte=self.last,
         )["dag_runs"]
         return runs
+
+    def has_succeeded(self, api: AirflowApi) -> bool:
+        """Say whether its runs are there, and green.
+
+        :raises DevError: one is red
+        """
+        states = {run["state"] for run in self.runs(api)}
+        if "failed" in states:
+            raise DevError(f"a run of {self.dag_id} is red: {self.what}")
+        return states == {"success"}
 
 
 def open_backfills(api: AirflowApi, dag_id: str) -> list[int]:

@@ -58,7 +58,6 @@ class Comparison:
 
 
 def read_ledger(connection: LedgerConnection) -> dict[str, Any]:
-    """Return the ledger's figures."""
     with connection.transaction() as tx:
         return dict(tx.one(LEDGER))
 
@@ -122,7 +121,6 @@ def _differing(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) ->
 
 
 def print_figures(console: Console, figures: dict[str, Any]) -> None:
-    """Print the ledger's figures as one row."""
     table = Table(title="the ledger")
     for name in figures:
         table.add_column(name, justify="right")
@@ -131,7 +129,6 @@ def print_figures(console: Console, figures: dict[str, Any]) -> None:
 
 
 def print_comparisons(console: Console, comparisons: list[Comparison]) -> None:
-    """Print the tables against the raw file."""
     table = Table("", title="the tables, against the raw file")
     table.add_column("in Postgres", justify="right")
     table.add_column("in the raw file", justify="right")

@@ -98,7 +98,6 @@ def table() -> str:
 
 
 def write(page: Path, text: str) -> None:
-    """Replace the table of the page."""
     old = page.read_text()
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     assert pattern.search(old), f"{page} has no place for the table"

@@ -153,11 +153,8 @@ class Trial:
                 if killed is not None:
                     self.say(str(killed))
             looks += 1
-            if looks % 10 == 0:
-                states = [run["state"] for run in backfill.runs(api)]
-                if states and all(state == "success" for state in states):
-                    return killed
-                assert "failed" not in states, f"the run of {day} is red"
+            if looks % 10 == 0 and backfill.has_succeeded(api):
+                return killed
             time.sleep(0.2)
         raise DevError(f"the run of {day} is not done after {PATIENCE_SECONDS} s")
 
@@ -175,7 +172,7 @@ class Trial:
 
     def _airflow(self, *arguments: str) -> str:
         program = str(self.folder / ".venv" / "bin" / "airflow")
-        environment = self.environment.airflow_env()
+        environment = self.environment.airflow.env()
         done = subprocess.run(
             [program, *arguments], env=environment, capture_output=True, text=True, check=False
         )

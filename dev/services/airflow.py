@@ -119,6 +119,7 @@ class AirflowServices:
         }
 
     def env(self) -> dict[str, str]:
+        """Return the variables for an `airflow` command against this environment."""
         return {**self.common_env(), **self.settings()}
 
     def migrate(self) -> None:

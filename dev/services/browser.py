@@ -37,7 +37,6 @@ def options() -> list[str]:
 
 
 def installed(environment: Mapping[str, str]) -> Path | None:
-    """Return the first browser on the path."""
     for name in NAMES:
         found = shutil.which(name, path=environment.get("PATH"))
         if found:
@@ -58,7 +57,6 @@ def from_debian(environment: Mapping[str, str]) -> Path | None:
 
 
 def from_playwright() -> Path:
-    """Fetch Playwright's Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

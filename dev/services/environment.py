@@ -208,10 +208,6 @@ class Environment:
             "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         }
 
-    def airflow_env(self) -> dict[str, str]:
-        """Return the variables for an `airflow` command against this environment."""
-        return self.airflow.env()
-
     def api(self) -> AirflowApi:
         return self.airflow.api()
 

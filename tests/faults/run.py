@@ -87,7 +87,7 @@ def _airflow(environment: Environment, folder: Path) -> Mapping[str, str]:
         METADATA: str(database),
     }
     environment.airflow.migrate()
-    return environment.airflow_env()
+    return environment.airflow.env()
 
 
 def run(place: int, kinds: Sequence[FaultKind]) -> tuple[list[Outcome], int]:
