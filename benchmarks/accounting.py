@@ -52,7 +52,6 @@ def accounted(rows: DataFrame) -> DataFrame:
 
 
 def by_customer(rows: DataFrame, *folds: str) -> DataFrame:
-    """Aggregate as a state does."""
     from pyspark.sql import functions as F
 
     values = ["count(*)", "sum(amount)", "max(ts)", *folds]

@@ -99,7 +99,6 @@ class Pipeline:
         return txid, run
 
     def sweep(self) -> None:
-        """Sweep as housekeeping does."""
         self._time("sweep", lambda: sweep(self.connection, self.topology.name, clean=True))
 
     def _time(self, what: str, work: Callable[[], object]) -> None:

@@ -23,7 +23,6 @@ def session(database: Database) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[Cursor]:
-    """Open a session with one transaction."""
     with session(database) as connection, connection, connection.cursor() as cursor:
         yield cursor
 

@@ -22,7 +22,6 @@ WIDTH = 110
 
 
 def write_report(size: Size) -> None:
-    """Replace the section of the page of benchmarks, and draw its plots, from what is measured."""
     install()
     loaded = (Results.load(size.results, name) for name in CASES)
     found = [results for results in loaded if results and results.measurements]
@@ -33,7 +32,6 @@ def write_report(size: Size) -> None:
 
 
 def print_tables(found: Iterable[Results]) -> None:
-    """Print the tables without the plots."""
     for results in found:
         print("\n".join([*(tables(results) if results.measurements else ()), *missing(results)]))
 

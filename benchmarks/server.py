@@ -36,7 +36,6 @@ class Server:
     environment: Environment
 
     def database(self, name: str, user: str = ROLE) -> Database:
-        """Name a database for a contestant."""
         return Database(
             host=HOST,
             port=self.environment.postgres.port,
@@ -53,7 +52,6 @@ class Server:
         return self.database(name)
 
     def drop(self, name: str) -> None:
-        """Drop a database if it exists, whoever uses it."""
         self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     @contextmanager

@@ -10,7 +10,6 @@ STAGED = f"CREATE TABLE staged ({statements.ROW})"
 
 
 def base_append(job: Job) -> None:
-    """Stage the rows of the append."""
     execute(job.database, *statements.TABLES, STAGED)
     load(job.database, "staged", job.files("append/*.parquet"))
     execute(job.database, "ANALYZE staged")

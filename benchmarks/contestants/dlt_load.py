@@ -36,7 +36,6 @@ def base_upsert(job: Job) -> None:
 
 
 def upsert(job: Job) -> None:
-    """Merge the files by their key."""
     load(job, "upsert/2026-02/*.parquet", MERGE)
 
 

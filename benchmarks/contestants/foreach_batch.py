@@ -43,12 +43,10 @@ def append(job: Job) -> None:
 
 
 def upsert(job: Job) -> None:
-    """Stage each micro-batch, and upsert it once."""
     stream(job, "upsert/2026-02", once(job, statements.UPSERT))
 
 
 def lineitem(job: Job) -> None:
-    """Aggregate each micro-batch, stage the groups, and add them once."""
     stream(job, "lineitem", once(job, statements.ADD_PARTS, statements.GROUPED["lineitem"]))
 
 

@@ -52,14 +52,12 @@ def base_upsert(job: Job) -> None:
 
 
 def upsert(job: Job) -> None:
-    """Stage the rows in a temporary table, then upsert them by one statement."""
     with batch(job, "upsert") as cursor:
         stage(cursor, rows(job, "upsert/2026-02/*.parquet"))
         cursor.execute(statements.UPSERT)
 
 
 def lineitem(job: Job) -> None:
-    """Aggregate in DuckDB, stage the groups, add them by one statement."""
     with batch(job, "lineitem") as cursor:
         stage(cursor, grouped("lineitem", job.files("lineitem/*.parquet")))
         cursor.execute(statements.ADD_PARTS)

@@ -31,12 +31,10 @@ def base_empty(job: Job) -> None:
 
 
 def txids_one_by_one(job: Job) -> Phases:
-    """Stage and commit each small txid before the next."""
     return transact_small(job, topologies.txids, is_grouped=False)
 
 
 def txids_grouped(job: Job) -> Phases:
-    """Stage all small txids, then commit them in groups."""
     return transact_small(job, topologies.txids, is_grouped=True)
 
 

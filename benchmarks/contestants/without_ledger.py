@@ -59,7 +59,6 @@ class Copy:
     types: Mapping[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy one partition in a transaction."""
         import pyarrow as pa
 
         copy = f"COPY staged ({', '.join(self.types)}) FROM STDIN WITH (FORMAT binary)"

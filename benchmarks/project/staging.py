@@ -31,7 +31,6 @@ class DirectStaging:
     def __call__(
         self, connection: LedgerConnection, topology: Topology, grant: Grant, step: str
     ) -> None:
-        """Stage the attempt's batch as one partition."""
         with self.watch.phase("read"):
             tables = stored_state(topology.name, topology.states[0])
             (item,) = read_batch_meta(connection, grant).items

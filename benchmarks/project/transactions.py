@@ -57,7 +57,6 @@ class Transactions(Unattended):
         self.runner = TransactionRunner(self.topology, self.connection)
 
     def emit(self, interval: Interval | None = None) -> list[int]:
-        """Give the source's new items their txids."""
         with self.watch.phase("emit"):
             return self.runner.emit(interval, self._contact("emit"), max_batches=MOST_BATCHES)
 
