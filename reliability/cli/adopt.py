@@ -11,7 +11,7 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, topology_from_code, verb
 from reliability.cli.output import plain
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.deployment.settings import person
 from reliability.transaction.correct.adopt import Adopted
 from reliability.transaction.correct.adopt import adopt as adopt_table
@@ -46,11 +46,10 @@ def adopt(
     with ledger() as connection:
         code = topology_from_code(connection, topology, module)
         it = partial(adopt_table, connection, code, state, table, reason=reason, by=person())
-        done = it(dry_run=dry_run or not yes)
-        if done.is_dry_run and not dry_run:
-            check_asked(*_lines(done), "Adopt it?", yes=False)
-            done = it(dry_run=False)
-    answer(plain(done), map(Line, _lines(done)), as_json=as_json)
+        if not dry_run and not yes:
+            check_asked(*_lines(it(dry_run=True)), "Adopt it?", yes=False)
+        done = it(dry_run=dry_run)
+    answer(plain(done), _lines(done), as_json=as_json)
 
 
 def _lines(done: Adopted) -> Iterator[str]:

@@ -118,17 +118,17 @@ def _samples(
 # --- for a person --------------------------------------------------------------------------------
 
 
-def _page(samples: Sequence[Checked]) -> Iterator[Part]:
+def _page(samples: Sequence[Checked]) -> Iterator[Part | str]:
     for sample in samples:
         if sample.columns:
             of = f"the first {sample.rows:,} of {sample.of:,} rows"
-            yield Line(", ".join(sample.items))
-            yield Line(of if sample.rows < sample.of else f"all of its {_rows(sample.rows)}")
+            yield ", ".join(sample.items)
+            yield of if sample.rows < sample.of else f"all of its {_rows(sample.rows)}"
             yield Table(("column", "in Spark"), sample.columns.items())
         for state in sample.states:
             yield from _state(state, sample.rows)
     errors = [line for sample in samples for error in sample.errors for line in hanging(str(error))]
-    yield from map(Line, errors or ["ok"])
+    yield from errors or ["ok"]
 
 
 def _state(state: CheckedState, emitted: int) -> Iterator[Part]:

@@ -11,7 +11,7 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import commands_to_clear, format_differences, plain, what_to_clear
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.cli.terminal import say
 from reliability.core.texts import signed
 from reliability.core.txids import format_txids
@@ -63,9 +63,7 @@ def rollback(
     txid: Annotated[
         int | None, typer.Argument(metavar="TXID", min=0, help="The last txid to keep; 0 for none.")
     ] = None,
-    reason: Annotated[
-        str, typer.Option(help="The reason; recorded in the ledger. A dry run needs none.")
-    ] = "",
+    reason: options.ReasonOfChange = "",
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
@@ -93,7 +91,7 @@ def rollback(
         txids = _txids_of(connection, done)
     interval = txids.intervals.get(done.to_txid)
     document = {**done.to_json(), "to_interval": interval and str(interval)}
-    answer(document, map(Line, _rolled_back(txids, done)), as_json=as_json)
+    answer(document, _rolled_back(txids, done), as_json=as_json)
 
 
 def _txids_of(connection: LedgerConnection, done: RolledBack) -> Selected:
@@ -162,7 +160,7 @@ def release(
     if wanted is not None and (left := set(wanted.txids) - set(released)):
         warn(f"{wanted.named(left)} not held")
     document = {"topology": topology, "released": format_txids(released), "runs": runs}
-    answer(document, map(Line, _released(named, runs)), as_json=as_json)
+    answer(document, _released(named, runs), as_json=as_json)
 
 
 def _released(txids: Selected, runs: Sequence[RunToClear]) -> Iterator[str]:
@@ -213,7 +211,7 @@ def drop(
     )
     if keep_tables:
         line = f"{tables} are ordinary tables now. {line}"
-    answer({"topology": topology, **plain(going)}, [Line(line)], as_json=as_json)
+    answer({"topology": topology, **plain(going)}, [line], as_json=as_json)
 
 
 # --- park and skip -------------------------------------------------------------------------------
@@ -284,7 +282,7 @@ def unskip(
         done = unskip_txid(connection, topology, txid, reason, person())
         named = with_intervals(connection, topology, [txid])
     document = {"topology": topology, **plain(done)}
-    answer(document, map(Line, _unskipped(named, done)), as_json=as_json)
+    answer(document, _unskipped(named, done), as_json=as_json)
 
 
 def _unskipped(txid: Selected, done: Unskipped) -> Iterator[str]:

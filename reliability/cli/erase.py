@@ -12,7 +12,7 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb
 from reliability.cli.output import plain
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.deployment.settings import person
 from reliability.transaction.correct.erase import Erased, persons_where
 from reliability.transaction.correct.erase import erase as erase_persons
@@ -48,9 +48,7 @@ def erase(
         str,
         typer.Option(metavar="STATE", help="The state for --where, if several have the COLUMN."),
     ] = "",
-    reason: Annotated[
-        str, typer.Option(help="The reason; recorded in the ledger. A dry run needs none.")
-    ] = "",
+    reason: options.ReasonOfChange = "",
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
@@ -74,11 +72,11 @@ def erase(
         else:
             keys = [found for column, value in named for found in _values(column, value)]
         it = partial(erase_persons, connection, topology, keys, reason=reason, by=person())
-        done = it(dry_run=dry_run or not yes)
-        if done.is_dry_run and not dry_run:
-            check_asked(*_lines(done), "Erase them? Nothing can bring them back.", yes=False)
-            done = it(dry_run=False)
-    answer(plain(done), map(Line, _lines(done)), as_json=as_json)
+        if not dry_run and not yes:
+            question = "Erase them? Nothing can bring them back."
+            check_asked(*_lines(it(dry_run=True)), question, yes=False)
+        done = it(dry_run=dry_run)
+    answer(plain(done), _lines(done), as_json=as_json)
 
 
 def _name(text: str, *, has_value: bool) -> tuple[str, str]:

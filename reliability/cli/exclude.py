@@ -11,7 +11,7 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import commands_to_clear, plain
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.core.txids import format_txids, with_noun
 from reliability.deployment.settings import home, person
@@ -74,7 +74,7 @@ def exclude(
         "to_clear": found.to_clear,
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
-    answer(document, map(Line, lines), as_json=as_json)
+    answer(document, lines, as_json=as_json)
     if found.is_nobodys and not dry_run and "://" not in item and not (home() / item).exists():
         warn(f"there is no file {item} now; check the name")
 
@@ -140,7 +140,7 @@ def include(
         found = include_item(connection, topology, item, reason, person())
     own = {name: format_txids(getattr(found, name)) for name in ("to_replay", "at_work", "held")}
     document = {"topology": topology, **plain(found), **own}
-    answer(document, map(Line, _included(topology, found)), as_json=as_json)
+    answer(document, _included(topology, found), as_json=as_json)
 
 
 def _included(topology: str, found: ItemOfTxids) -> Iterator[str]:

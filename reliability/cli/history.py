@@ -55,7 +55,8 @@ def explain(
     with ledger(topology) as connection:
         wanted = contents.select(connection, topology).intervals if contents else None
         explanation = explain_row(connection, topology, state, read_key(key or []), txids=wanted)
-    empty = _nothing_contributed(explanation)
+    where = "it" if explanation.row is not None else "such a row, and the table has none"
+    empty = f"no txid has contributed to {where}"
     if wanted is not None:
         empty = "none of these txids has contributed to it"
     answer(explanation, _explanation(explanation, empty), as_json=as_json)
@@ -78,11 +79,6 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 
 
 _PRESENCE = {"compacted": "this txid and older ones", "adopted": "adopted"}
-
-
-def _nothing_contributed(explanation: Explanation) -> str:
-    has_row = explanation.row is not None
-    return f"no txid has contributed to {'it' if has_row else 'such a row, and the table has none'}"
 
 
 def _explanation(explanation: Explanation, empty: str) -> Iterator[Part]:
@@ -171,7 +167,7 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
             _record(connection, topology, None)
     answer(
         {"topology": topology, "is_dry_run": not yes, **plain(done)},
-        map(Line, _repaired(topology, done, yes=yes)),
+        _repaired(topology, done, yes=yes),
         as_json=as_json,
         code=FOUND if done.differences and not yes else 0,
     )

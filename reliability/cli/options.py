@@ -45,6 +45,10 @@ ConnIds = Annotated[
 Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
 Reason = Annotated[str, typer.Option(help="The reason; recorded in the ledger.")]
+ReasonOfChange = Annotated[
+    str, typer.Option(help="The reason; recorded in the ledger. A dry run needs none.")
+]
+ReasonOfRequest = Annotated[str, typer.Option(help="The reason; recorded with the request.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Confirmed = Annotated[
     bool, typer.Option("--yes", "-y", help="Do it; without, only show what would be done.")

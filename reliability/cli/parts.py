@@ -35,11 +35,11 @@ class Part(Protocol):
         """Lay it out."""
 
 
-def answer(document: Any, page: Iterable[Part], *, as_json: bool, code: int = 0) -> None:
+def answer(document: Any, page: Iterable[Part | str], *, as_json: bool, code: int = 0) -> None:
     """Print the answer of a command, and end it with an exit code.
 
     :param document: the answer for a program
-    :param page: the answer for a person; a generator does not run for a program
+    :param page: the answer for a person, in parts and lines; a generator does not run for a program
     """
     if as_json:
         print_json(document)
@@ -49,11 +49,11 @@ def answer(document: Any, page: Iterable[Part], *, as_json: bool, code: int = 0)
         raise typer.Exit(code)
 
 
-def show(parts: Iterable[Part]) -> None:
-    """Print the parts of an answer."""
+def show(parts: Iterable[Part | str]) -> None:
+    """Print the parts of an answer; a text is a line."""
     out = console()
     for part in parts:
-        out.print(part, crop=False, soft_wrap=True)
+        out.print(Line(part) if isinstance(part, str) else part, crop=False, soft_wrap=True)
 
 
 def styled(text: str, marks: Iterable[str] = ()) -> Text:

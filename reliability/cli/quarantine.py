@@ -13,7 +13,7 @@ import typer
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import format_value, print_json, what_to_clear
-from reliability.cli.parts import Line, Table, answer
+from reliability.cli.parts import Table, answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.cli.terminal import say, stdout
 from reliability.core.errors import CorrectionRefused
@@ -101,7 +101,7 @@ def quarantine(
                 edited = _edited(_rows(connection, topology, txids), file)
                 document: dict[str, Any] = {"topology": topology, "is_dry_run": dry_run}
                 if not edited:
-                    unchanged = [Line("No row was changed.")]
+                    unchanged = ["No row was changed."]
                     return answer({**document, "replayed": []}, unchanged, as_json=as_json)
                 selected = with_intervals(connection, topology, sorted({r.txid for r in edited}))
                 run = Replays(connection, topology, spark, selected)
@@ -116,7 +116,7 @@ def quarantine(
                     )
                 results = _correct(connection, run, request, edited)
                 lines = _corrected(selected, edited, results, is_dry_run=dry_run)
-                answer({**document, "replayed": results}, map(Line, lines), as_json=as_json)
+                answer({**document, "replayed": results}, lines, as_json=as_json)
 
 
 def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:

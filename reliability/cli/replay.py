@@ -19,7 +19,7 @@ from reliability.cli.app import (
 )
 from reliability.cli.bars import txids_followed
 from reliability.cli.output import format_differences, plain, what_to_clear
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.cli.terminal import say
 from reliability.core.definitions import Topology
 from reliability.core.txids import format_intervals
@@ -55,7 +55,7 @@ def replay(
         bool,
         typer.Option("--dry-run", help="Run Spark and report what would change; change nothing."),
     ] = False,
-    reason: Annotated[str, typer.Option(help="The reason; recorded with the request.")] = "",
+    reason: options.ReasonOfRequest = "",
     refreeze: Annotated[
         bool,
         typer.Option(
@@ -81,7 +81,7 @@ def replay(
             replayed = run.replay(request, rows)
     document = _document(selected, replayed, is_dry_run=dry_run)
     lines = _lines(selected, replayed, is_dry_run=dry_run)
-    answer(document, map(Line, lines), as_json=as_json)
+    answer(document, lines, as_json=as_json)
     if rows is not None:
         _warn_of_unobserved(replayed.results, rows)
         if not as_json:

@@ -18,7 +18,7 @@ from reliability.cli.app import (
 )
 from reliability.cli.bars import txids_followed
 from reliability.cli.output import format_differences, plain
-from reliability.cli.parts import Line, answer
+from reliability.cli.parts import answer
 from reliability.cli.replay import steps_of, tell_logs
 from reliability.core.txids import format_txids, with_noun
 from reliability.deployment.settings import person
@@ -41,7 +41,7 @@ def run(
             "spout's time zone; END is not included. None for a spout that reads no intervals.",
         ),
     ] = "",
-    reason: Annotated[str, typer.Option(help="The reason; recorded with the request.")] = "",
+    reason: options.ReasonOfRequest = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Emit an interval, process and commit its txids, as a run of the DAG would: for CI.
@@ -77,7 +77,7 @@ def run(
         _tell(failed)
         raise failed.first
     document = {"topology": topology, "txids": [plain(result) for result in results]}
-    answer(document, map(Line, _lines(topology, results)), as_json=as_json)
+    answer(document, _lines(topology, results), as_json=as_json)
 
 
 def _tell(failed: RunFailed) -> None:
