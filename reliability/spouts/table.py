@@ -15,6 +15,7 @@ keys of a txid as ranges: a few bytes for a txid without gaps, about 40 more for
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -46,26 +47,20 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 100_000  # what one Spark task reads
 
 
-@source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableKeys(SourceItem):
-    """The rows of a table that have these keys, with their fold as Postgres computed it.
+class TableRows(SourceItem):
+    """Rows of a table, with their fold as Postgres computed it.
 
-    :param table: the table and its database, as `TableSpout.source` writes them
-    :param key: the column of the keys
-    :param keys: exactly the keys that existed, an int8multirange
+    :param table: the table and its database, as the spout's `source` writes them
     """
 
-    kind: ClassVar[str] = "table"
     table: str
-    key: str
-    keys: str
     rows: int
     xor: int
 
     @property
     def identity(self) -> str:
-        ranges = read_ranges(self.keys)
+        ranges = read_ranges(self.part)
         return f"{self.table}#{ranges[0][0]}-{ranges[-1][1]}"
 
     @property
@@ -73,12 +68,48 @@ class TableKeys(SourceItem):
         return self.table
 
     @property
+    def fold(self) -> Fold:
+        return Fold(self.xor, self.rows)
+
+
+class PostgresSpout(Spout):
+    """A spout of a Postgres table, whose items are batches of TableRows."""
+
+    @property
+    @abstractmethod
+    def source_table(self) -> SourceTable: ...
+
+    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+        """Make each item a batch: `plan` has already cut them by rows."""
+        return [(item,) for item in items]
+
+    def count(self, items: Sequence[SourceItem]) -> Fold:
+        return Fold.of(item.fold for item in only(TableRows, items))
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        return [self.source_table.dataset(sum(item.rows for item in items))]
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableKeys(TableRows):
+    """The rows of a table that have these keys.
+
+    :param key: the column of the keys
+    :param keys: exactly the keys that existed, an int8multirange
+    """
+
+    kind: ClassVar[str] = "table"
+    key: str
+    keys: str
+
+    @property
     def part(self) -> str:
         return self.keys
 
 
 @dataclass(frozen=True)
-class TableSpout(Spout):
+class TableSpout(PostgresSpout):
     """The rows of a table that no txid has yet, in the order of their key.
 
     :param table: `table` or `schema.table`, in the upper and lower case that Postgres has
@@ -150,18 +181,11 @@ class TableSpout(Spout):
             for keys, fold in batches
         ]
 
-    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Make each item a batch: `plan` has already cut them by rows."""
-        return [(item,) for item in items]
-
-    def count(self, items: Sequence[SourceItem]) -> Fold:
-        return Fold.of(Fold(item.xor, item.rows) for item in only(TableKeys, items))
-
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch is gone or has another key."""
         for item in self._own(meta.items):
             now = self.source_table.fold(item.keys)
-            if now != Fold(item.xor, item.rows):
+            if now != item.fold:
                 raise SourceChanged(
                     f"table {self.table}: {item.rows} rows were emitted, {now.count} of them "
                     "still exist"
@@ -177,9 +201,6 @@ class TableSpout(Spout):
         now = [(item, *self.source_table.present(item.keys)) for item in self._own(meta.items)]
         items = [replace(i, keys=keys, rows=fold.count, xor=fold.xor) for i, keys, fold in now]
         return [item for item in items if item.rows]
-
-    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
-        return [self.source_table.dataset(sum(item.rows for item in items))]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""

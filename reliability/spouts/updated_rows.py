@@ -17,24 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from reliability.core.errors import InvalidDefinition, SourceChanged
-from reliability.core.fold import Fold
 from reliability.core.keys import read_ranges, write_ranges
-from reliability.core.lineage import Dataset
 from reliability.core.names import source_of_table
 from reliability.core.remedy import Remedy
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    Interval,
-    SourceItem,
-    Spout,
-    only,
-    source_item,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, source_item
 from reliability.core.types import as_spark_writes
 from reliability.spouts.same_source import of_same_source
 from reliability.spouts.source_table import SourceTable
-from reliability.spouts.table import ROWS_AT_ONCE, frame_of_queries
+from reliability.spouts.table import ROWS_AT_ONCE, PostgresSpout, TableRows, frame_of_queries
 from reliability.spouts.updated_table import FIRST, UpdatedTable
 
 if TYPE_CHECKING:
@@ -45,28 +35,17 @@ logger = logging.getLogger(__name__)
 
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableWindow(SourceItem):
-    """The rows of a table whose last change was in a window of time, with their fold.
+class TableWindow(TableRows):
+    """The rows of a table whose last change was in a window of time.
 
-    :param table: the table, its database and the column of the time
+    :param table: names the column of the time too
     :param first: microseconds since 1970
     :param last: the last of them that belongs to the window
     """
 
     kind: ClassVar[str] = "table window"
-    table: str
     first: int
     last: int
-    rows: int
-    xor: int
-
-    @property
-    def identity(self) -> str:
-        return f"{self.table}#{self.first}-{self.last + 1}"
-
-    @property
-    def source(self) -> str:
-        return self.table
 
     @property
     def part(self) -> str:
@@ -74,7 +53,7 @@ class TableWindow(SourceItem):
 
 
 @dataclass(frozen=True)
-class UpdatedRowsSpout(Spout):
+class UpdatedRowsSpout(PostgresSpout):
     """The rows of a table or view that were changed since the last txid, in the order of time.
 
     :param table: `table` or `schema.table`, in the upper and lower case that Postgres has
@@ -187,18 +166,11 @@ class UpdatedRowsSpout(Spout):
                 )
         return ends[txid]
 
-    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Make each item a batch: `plan` has already cut them by rows."""
-        return [(item,) for item in items]
-
-    def count(self, items: Sequence[SourceItem]) -> Fold:
-        return Fold.of(Fold(item.xor, item.rows) for item in only(TableWindow, items))
-
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch was changed, or came later."""
         for item in self._own(meta.items):
             now = self.updates.fold(item.first, item.last)
-            if now != Fold(item.xor, item.rows):
+            if now != item.fold:
                 raise SourceChanged(
                     f"table {self.table}: {item.rows} rows were emitted, and {now.count} have a "
                     f"{self.updated_at} in this window now"
@@ -216,9 +188,6 @@ class UpdatedRowsSpout(Spout):
             for fold in [self.updates.fold(item.first, item.last)]
         ]
         return [item for item in items if item.rows]
-
-    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
-        return [self.source_table.dataset(sum(item.rows for item in items))]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the windows; Postgres computes the tuple ids as in `count` (V6)."""
