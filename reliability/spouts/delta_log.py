@@ -27,7 +27,7 @@ from reliability.spouts.file_names import (
 )
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.log_item import LogFile
-from reliability.spouts.table_log import Commit, LoggedFile, TableLog
+from reliability.spouts.table_log import Commit, LoggedFile, TableLog, not_read
 
 Action: TypeAlias = Mapping[str, Any]
 _SAME = ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary")
@@ -115,7 +115,10 @@ class DeltaLog(TableLog):
         metadata = metadata or self._metadata_before(first)
         for version in range(first, self.version + 1):
             actions = self._actions(version)
-            before, metadata = metadata, _changed_in(actions) or metadata
+            before = metadata
+            for action in actions:
+                if changed := action.get("metaData"):
+                    metadata = read_metadata(changed)
             yield self._commit(version, actions, before, metadata)
 
     def check_same(self, last: LogFile) -> None:
@@ -205,7 +208,7 @@ class DeltaLog(TableLog):
                 f"the table {columns}",
                 remedy="install a release of deltalake that docs/sources/delta.md names.",
             )
-        return _texts(values)
+        return {name: None if value is None else _text(value) for name, value in values.items()}
 
     def _are_encoded(self, paths: Sequence[str]) -> bool:
         """Say whether the library returns paths as the log has them; early releases decode them."""
@@ -258,14 +261,6 @@ class DeltaLog(TableLog):
 
 def _name_in(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _changed_in(actions: Sequence[Action]) -> Metadata | None:
-    """Return the columns that a version has changed to, if it has."""
-    for action in actions:
-        if metadata := action.get("metaData"):
-            return read_metadata(metadata)
-    return None
 
 
 def read_metadata(action: Mapping[str, Any]) -> Metadata:
@@ -322,15 +317,7 @@ def _type(type_: Any, is_stored: bool) -> str:
             return f"map<{_type(key, is_stored)},{_type(value, is_stored)}>"
         case {"type": "struct", "fields": fields}:
             return f"struct<{_fields(fields, is_stored=is_stored, between=': ')}>"
-    raise SchemaMismatch(
-        f"the table has a column of type {type_}, which Spark does not read from its files",
-        remedy="write it as another type.",
-    )
-
-
-def _texts(partition: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the values of a partition as the log writes them."""
-    return {name: None if value is None else _text(value) for name, value in partition.items()}
+    raise not_read(type_)
 
 
 def _text(value: Any) -> str:

@@ -24,7 +24,7 @@ from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_names import identity_of_decoded, locate
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.log_item import LogFile
-from reliability.spouts.table_log import Commit, LoggedFile, TableLog, gone
+from reliability.spouts.table_log import Commit, LoggedFile, TableLog, gone, not_read
 
 _PLAIN = {
     "boolean": "boolean",
@@ -320,10 +320,7 @@ def _type(type_: Any, own: pa.DataType | None = None) -> str:
         case "FixedType":
             return "binary"
     if str(type_) not in _PLAIN:
-        raise SchemaMismatch(
-            f"the table has a column of type {type_}, which Spark does not read from its files",
-            remedy="write it as another type.",
-        )
+        raise not_read(type_)
     return _PLAIN[str(type_)]
 
 

@@ -100,7 +100,8 @@ class KafkaReader:
 
         :raises SourceUnreadable: there is no such topic, or the cluster does not answer
         """
-        kafka, admin = self._library, import_admin()
+        kafka = self._library
+        admin = library("confluent_kafka.admin", "kafka", "a KafkaSpout")
         with self._asking(topic):
             found = self._consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
             if found.error is not None:
@@ -193,7 +194,3 @@ class KafkaReader:
         except (self._library.KafkaException, TimeoutError) as error:
             told = error.args[0].str() if getattr(error, "args", None) else "it does not answer"
             raise SourceUnreadable(f"topic {topic} cannot be read: {told}") from error
-
-
-def import_admin() -> Any:
-    return library("confluent_kafka.admin", "kafka", "a KafkaSpout")

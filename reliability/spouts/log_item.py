@@ -78,9 +78,6 @@ class LogFile(SourceItem):
         values: dict[str, str | None] = json.loads(self.partition)
         return values
 
-    def lost(self) -> LogFile:
-        return replace(self, rows=0, is_lost=True)
-
     def data_file(self, ordinal: int, *, has_changes: bool) -> DataFile:
         """Return how Spark reads it.
 

@@ -320,9 +320,7 @@ class LogSpout(Spout):
         return frame_of_files(spark, files, self._wanted([item for _, item in items]))
 
     def _empty_frame(self, spark: SparkSession) -> DataFrame:
-        schema = self.schema
-        if not schema:
-            schema = self.log().schema
+        schema = self.schema or self.log().schema
         if self.changes == FEED:
             schema = f"{schema}, {FEED_COLUMNS}"
         return with_tuple_ids(spark.createDataFrame([], schema), F.lit(0), F.lit(0))
@@ -465,5 +463,5 @@ def _as_it_is(item: LogFile) -> LogFile:
     try:
         found = read_file(item.path)
     except SourceUnreadable:
-        return item.lost()
+        return replace(item, rows=0, is_lost=True)
     return replace(item, rows=found.rows, size=found.size, is_lost=False)

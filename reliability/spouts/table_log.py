@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reliability.core.errors import SourceChanged
+from reliability.core.errors import SchemaMismatch, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.spouts.file_names import locate
 from reliability.spouts.log_item import LogFile
@@ -66,6 +66,14 @@ def gone(path: str) -> SourceChanged:
             "version or snapshot first, which leaves out what came before it. Clean-up should "
             "wait for longer than emissions take."
         ),
+    )
+
+
+def not_read(type_: object) -> SchemaMismatch:
+    """Return the error of a column of a type that Spark has no reader for."""
+    return SchemaMismatch(
+        f"the table has a column of type {type_}, which Spark does not read from its files",
+        remedy="write it as another type.",
     )
 
 
