@@ -19,6 +19,7 @@ from reliability.core.remedy import Remedy
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, Spout, only
 from reliability.deployment.lazy import F, np, pa
 from reliability.spark.frames.accounting_columns import with_tuple_ids
+from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR, check_value
 from reliability.spouts.data_file import columns_in
 from reliability.spouts.ddl import read_ddl
@@ -275,21 +276,18 @@ class KafkaSpout(Spout):
         ]
         columns = columns_in(f"{self.schema or MESSAGE}, {_PLACE}")
         empty = spark.range(0).select(*(F.lit(None).cast(t).alias(n) for n, t in columns))
+        frame = empty
         if pieces:
             task = _ReadTask(
                 topic=self.topic,
                 isolation=self.isolation,
                 properties=spark.sparkContext.broadcast(properties_of(self.cluster)),
-                pieces=tuple(pieces),
                 schema=empty.schema,
                 decode=self.decode,
                 is_dense=self.counted == OFFSETS,
                 types=empty.toArrow().schema,
             )
-            numbers = spark.range(0, len(pieces), 1, numPartitions=len(pieces))
-            frame = numbers.mapInArrow(task, empty.schema)
-        else:
-            frame = empty
+            frame = frame_of_pieces(spark, pieces, task.read, empty.schema)
         item, offset = (name.split()[0] for name in _PLACE.split(", "))
         return with_tuple_ids(frame, F.col(item), F.col(offset)).drop(item, offset)
 
@@ -314,17 +312,15 @@ class _ReadTask:
     topic: str
     isolation: str
     properties: Broadcast[dict[str, str]]
-    pieces: tuple[tuple[int, int, int, int], ...]
     schema: StructType
     decode: Callable[[bytes], dict[str, Any]] | None
     is_dense: bool
     types: pa.Schema
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: tuple[int, int, int, int]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a piece: ordinal of the item, partition, first offset and end."""
         with KafkaReader(self.properties.value, self.isolation) as reader:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._read(reader, *self.pieces[number])
+            yield from self._read(reader, *piece)
 
     def _read(
         self, reader: KafkaReader, ordinal: int, partition: int, first: int, end: int

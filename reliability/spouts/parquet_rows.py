@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from reliability.core.errors import SchemaMismatch
 from reliability.deployment.lazy import F, T, spark_errors
 from reliability.spark.frames.accounting_columns import METADATA, unused_name, with_tuple_ids
+from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spouts.ddl import ddl_of
 from reliability.spouts.file_item import FileItem, one_per_file
 from reliability.spouts.file_names import locate
@@ -26,14 +27,13 @@ from reliability.spouts.spark_files import (
     has_metadata,
     metadata,
     ordinal_in,
+    place_in,
     reads_by_spark,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-_PIECES_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,32 +131,21 @@ def _by_arrow(
         if any(_has(item, group) for item in wanted[group.path])
     ]
     own = unused_name(names)
-    task = ReadParquet(pieces=pieces, names=names, schema=empty.toArrow().schema, own=own)
+    task = ReadParquet(names=names, schema=empty.toArrow().schema, own=own)
     schema = T.StructType(
         [*empty.schema, *(T.StructField(f"{own}{n}", T.LongType()) for n in "ab")]
     )
-    partitions = min(len(pieces), _PIECES_PER_CORE * spark.sparkContext.defaultParallelism)
-    numbers = spark.range(0, len(pieces), 1, max(partitions, 1))
     ordinal, row = F.col(f"{own}a"), F.col(f"{own}b")
+    known = [F.lit(value) for f in files for value in (places[f.path], locate(f.path))]
     return ParquetRows(
-        frame=numbers.mapInArrow(task, schema),
+        frame=frame_of_pieces(spark, pieces, task.read, schema, shares_tasks=True),
         names=names,
         ordinal=ordinal,
         row=row,
-        place=_place(files, places, ordinal, row),
+        place=place_in(F.element_at(F.create_map(*known), ordinal.cast("int")), row),
     )
 
 
 def _has(item: FileItem, group: FileItem) -> bool:
     end = item.last_group
     return end is None or item.first_group <= group.first_group < end
-
-
-def _place(
-    files: Sequence[FileItem], places: Mapping[str, int], ordinal: Column, row: Column
-) -> Column:
-    """Return what Spark itself would tell first of a row's file."""
-    known = [F.lit(value) for f in files for value in (places[f.path], locate(f.path))]
-    path = F.element_at(F.create_map(*known), ordinal.cast("int"))
-    name = F.element_at(F.split(path, "/"), -1)
-    return F.struct(path.alias("file_path"), name.alias("file_name"), row.alias("row_index"))

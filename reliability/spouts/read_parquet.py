@@ -33,25 +33,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadParquet:
-    """What a Spark task needs to read row groups, as plain values.
+    """What a Spark task needs to read a row group, as plain values.
 
     :param names: of the columns
     :param schema: their types as Spark takes them
     :param own: how the names of two more columns begin, for ordinal and row
     """
 
-    pieces: Sequence[Piece]
     names: Sequence[str]
     schema: pa.Schema
     own: str
 
-    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the pieces with these numbers."""
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from self._read(self.pieces[number])
-
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group."""
         filesystem, inner = open_filesystem(piece.path)
         with (
             filesystem.open_input_file(inner) as stream,

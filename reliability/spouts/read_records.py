@@ -41,38 +41,34 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecords:
-    """What a Spark task needs to read files, as plain values.
+    """What a Spark task needs to read a file, as plain values.
 
-    :param paths: where each file of the batch is; a file's place is its ordinal
     :param names: of the columns
     :param types: of each column, with strings for all values
     """
 
-    paths: Sequence[str]
     text: TextFormat
     names: Sequence[str]
     types: Sequence[pa.DataType]
 
-    def __call__(self, ordinals: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the files with these ordinals."""
-        for batch in ordinals:
-            for ordinal in batch.column(0).to_pylist():
-                if isinstance(self.text, Csv) and self.text.header:
-                    check_header(self.paths[ordinal], self.text, self.names)
-                yield from self._read(ordinal)
+    def read(self, file: tuple[int, str]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a file, given its ordinal in the batch and where it is.
 
-    def _read(self, ordinal: int) -> Iterator[pa.RecordBatch]:
-        """Read CSV that the emission has checked by Arrow, and by Python what is not regular."""
+        CSV that the emission has checked is read by Arrow, and by Python what is not regular.
+        """
+        ordinal, path = file
+        if isinstance(self.text, Csv) and self.text.header:
+            check_header(path, self.text, self.names)
         first = 0
         if isinstance(self.text, Csv) and not self.text.lenient:
             try:
-                for values in read_blocks(self.paths[ordinal], self.text, len(self.names)):
+                for values in read_blocks(path, self.text, len(self.names)):
                     yield self._as_arrow(ordinal, first, values, Records())
                     first += len(values[0])
                 return
             except NotRegular:
                 pass
-        for some in self._read_by_python(self.paths[ordinal], first):
+        for some in self._read_by_python(path, first):
             yield self._as_arrow(ordinal, first, self._values(some), some)
             first += len(some.lines)
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from reliability.core.spout import BatchMeta, only
 from reliability.deployment.lazy import F
 from reliability.spark.frames.accounting_columns import METADATA
 from reliability.spark.frames.jvm import has_file_system, hide
-from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.file_item import FileItem
 from reliability.spouts.file_names import (
     GLOB_IN_SPARK,
     STORES,
@@ -63,9 +62,14 @@ def has_metadata(names: Iterable[str]) -> bool:
     return METADATA in {name.lower() for name in names}
 
 
-def place_of_rows(frame: DataFrame, names: Iterable[str]) -> list[Column]:
-    """Return what Spark tells of a row's file, for `united`; nothing if a column is called so."""
-    return [] if has_metadata(names) else [frame.metadataColumn(METADATA).alias(METADATA)]
+def place_in(path: Column, row: Column) -> Column:
+    """Return what Spark itself would tell first of a row's file.
+
+    :param path: of the file
+    :param row: the index of the row in it
+    """
+    name = F.element_at(F.split(path, "/"), -1)
+    return F.struct(path.alias("file_path"), name.alias("file_name"), row.alias("row_index"))
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -75,11 +79,6 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     """
     frame = reduce(lambda one, other: one.union(other), frames)
     return hide(frame, [METADATA]) if frame.columns[-1] == METADATA else frame
-
-
-def ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
-    """Map a row to its file's ordinal in the batch; see `ordinal_in`."""
-    return ordinal_in(frame, only(FileItem, meta.items), ordinals(meta.items))
 
 
 def ordinal_in(frame: DataFrame, files: Iterable[FileItem], places: Mapping[str, int]) -> Column:

@@ -22,6 +22,7 @@ from reliability.spark.frames.accounting_columns import (
     with_tuple_ids,
 )
 from reliability.spark.frames.jvm import hide
+from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.frames.values import as_text, as_typed, misfit, typed
 from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.file_names import locate
@@ -29,8 +30,8 @@ from reliability.spouts.read_records import ReadRecords, names_of
 from reliability.spouts.spark_files import (
     as_spark_reads,
     has_metadata,
-    ordinal_of_file,
-    place_of_rows,
+    ordinal_in,
+    place_in,
     reads_by_spark,
     united,
 )
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 #: characters of a record that the quarantine shows
 MAX_RECORD = 4_000
-_FILES_PER_CORE = 4
 
 
 def text_frame(
@@ -75,15 +75,13 @@ def _read(
 ) -> DataFrame:
     """Return the columns that `names_of` names: each column's text as t0, t1, ..."""
     texts = [field.dataType for field in as_text(schema)]
-    task = ReadRecords(
-        paths=paths, text=text, names=schema.names, types=[_arrow_type(type_) for type_ in texts]
-    )
+    types = [_arrow_type(type_) for type_ in texts]
+    task = ReadRecords(text=text, names=schema.names, types=types)
     known = [T.IntegerType(), T.LongType(), T.LongType(), *[T.StringType()] * 3]
     columns = zip(names_of(len(texts)), [*known, *texts], strict=True)
-    partitions = min(len(paths), _FILES_PER_CORE * spark.sparkContext.defaultParallelism)
-    return spark.range(0, len(paths), 1, partitions).mapInArrow(
-        task, T.StructType([T.StructField(name, type_) for name, type_ in columns])
-    )
+    read = T.StructType([T.StructField(name, type_) for name, type_ in columns])
+    files = [*enumerate(paths)]
+    return frame_of_pieces(spark, files, task.read, read, shares_tasks=True)
 
 
 def _arrow_type(type_: DataType) -> pa.DataType:
@@ -116,7 +114,7 @@ def _accounted(
         # the id of a row needs all its values: one that no state uses must be valid too
         row = F.when(why.isNull(), row).otherwise(_refusal(path, why))
     if not has_metadata(schema.names):
-        columns.append(_place(path).alias(METADATA))
+        columns.append(place_in(path, F.col("_row")).alias(METADATA))
     ordinal, number = (unused_name(schema.names) + end for end in "ab")
     frame = converted.select(*columns, F.col("_ordinal").alias(ordinal), row.alias(number))
     frame = with_tuple_ids(frame, F.col(ordinal), F.col(number)).drop(ordinal, number)
@@ -132,13 +130,6 @@ def _told(why: Column, is_masked: bool) -> Column:
         F.col("_line"),
         (F.lit(MASKED) if is_masked else why).alias("_why"),
         (F.lit(MASKED) if is_masked else record).alias("_record"),
-    )
-
-
-def _place(path: Column) -> Column:
-    name = F.element_at(F.split(path, "/"), -1)
-    return F.struct(
-        path.alias("file_path"), name.alias("file_name"), F.col("_row").alias("row_index")
     )
 
 
@@ -176,11 +167,14 @@ def _counted(
     else:
         read = [reader.json(as_spark_reads(spark, ordinals(meta.items)))]
     row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in schema.names])
+    files, places = only(FileItem, meta.items), ordinals(meta.items)
     frames = []
     for frame in read:
         frame = as_typed(frame, schema, is_base64=isinstance(text, JsonLines))
-        frame = with_tuple_ids(frame, ordinal_of_file(frame, meta), row)
-        frames.append(frame.select("*", *place_of_rows(frame, schema.names)))
+        frame = with_tuple_ids(frame, ordinal_in(frame, files, places), row)
+        if not has_metadata(schema.names):
+            frame = frame.select("*", frame.metadataColumn(METADATA).alias(METADATA))
+        frames.append(frame)
     return united(frames)
 
 

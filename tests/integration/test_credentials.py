@@ -29,6 +29,7 @@ from reliability.deployment.address import (
 )
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.driver_environment import find_spark_submit
+from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.launch import SparkSubmit, WarmEngine, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
@@ -178,8 +179,8 @@ def test_tasks_on_another_host_get_the_credentials_of_their_driver(
     monkeypatch.setattr(task_address, "is_local", lambda _: False)
     sent = task_address.task_address(spark, address_of())
     os.unlink(os.environ[ADDRESSES])  # as on another host
-    task = ReadTask(address=sent, queries=(NUMBERS,), columns=(("n", "int"),))
-    frame = spark.range(1, numPartitions=1).selectExpr("0L AS id").mapInArrow(task, "n int")
+    task = ReadTask(address=sent, columns=(("n", "int"),))
+    frame = frame_of_pieces(spark, [NUMBERS], task.read, "n int")
     assert sorted(row["n"] for row in frame.collect()) == [1, 2]
     assert is_hidden(spark, frame)
     assert FIRST.encode() not in pickled(task)

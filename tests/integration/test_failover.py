@@ -200,7 +200,7 @@ def test_a_driver_does_not_go_on_with_a_standby_that_was_promoted(primary, follo
         grant = pipeline.begin(1)
     standby = follow("standby")
     address = DatabaseAddress(dsn=standby.dsn())
-    task = ReadTask(address=address, queries=("SELECT 7",), columns=(("n", "int"),))
+    task = ReadTask(address=address, columns=(("n", "int"),))
     began = time.monotonic()
     [batch] = task.read("SELECT 7")
     assert batch.to_pylist() == [{"n": 7}]

@@ -487,8 +487,7 @@ def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection,
 
 def test_a_task_that_reads_a_table_waits_for_a_place_too(dsn):
     """S3: it failed, and where the master is local, its attempt with it."""
-    columns = (("n", "int"),)
-    task = ReadTask(address=DatabaseAddress(dsn=dsn), queries=("SELECT 7",), columns=columns)
+    task = ReadTask(address=DatabaseAddress(dsn=dsn), columns=(("n", "int"),))
     with one_place_becomes_free(dsn, places=0):
         [batch] = task.read("SELECT 7")
     assert batch.to_pylist() == [{"n": 7}]

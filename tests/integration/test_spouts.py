@@ -431,9 +431,7 @@ def test_values_survive_the_way_from_postgres_to_spark(database, dsn, spark):
 
 def read_by_task(dsn, queries, **columns):
     """Return what Spark's task reads in these types."""
-    task = ReadTask(
-        address=DatabaseAddress(dsn=dsn), queries=tuple(queries), columns=tuple(columns.items())
-    )
+    task = ReadTask(address=DatabaseAddress(dsn=dsn), columns=tuple(columns.items()))
     batches = [batch for query in queries for batch in task.read(query)]
     return [row for batch in batches for row in batch.to_pylist()]
 

@@ -155,7 +155,6 @@ def _rows_of_table(spout: TableSpout, meta: BatchMeta) -> list[dict[str, Any]]:
     queries = table.queries([*columns], [item.keys for item in only(TableKeys, meta.items)])
     task = ReadTask(
         address=executor_address(spout.database) or address_of(spout.database),
-        queries=tuple(queries),
         columns=(*columns.items(), ("_x", "bigint")),
     )
     return [row for query in queries for batch in task.read(query) for row in batch.to_pylist()]

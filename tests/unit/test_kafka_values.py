@@ -43,7 +43,6 @@ def read(values: list[Any], spark_type: Any, arrow_type: Any) -> list[Any]:
         topic="orders",
         isolation="read_uncommitted",
         properties=None,  # type: ignore[arg-type]
-        pieces=(),
         schema=T.StructType([T.StructField("v", spark_type), *place]),
         decode=lambda message: {"v": values[int(message)]},
         is_dense=True,

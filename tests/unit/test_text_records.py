@@ -23,12 +23,13 @@ MARKS = [
 
 def read(path, width, text=Csv()):  # noqa: B008
     task = ReadRecords(
-        paths=[str(path)],
         text=text,
         names=[f"n{number}" for number in range(width)],
         types=[pa.string()] * width,
     )
-    found = [tuple(row.values()) for batch in task._read(0) for row in batch.to_pylist()]
+    found = [
+        tuple(row.values()) for batch in task.read((0, str(path))) for row in batch.to_pylist()
+    ]
     assert [row[1] for row in found] == list(range(len(found)))
     assert text.read(str(path))[0].rows == len(found)
     return found

@@ -20,6 +20,7 @@ from reliability.deployment.address import DatabaseAddress
 from reliability.deployment.lazy import T, pa, pc, sql
 from reliability.ledger.connection import SPARK_PATIENCE_SECONDS, LedgerConnection
 from reliability.ledger.queries import queries as named_queries
+from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
 from reliability.spark.stage.task_address import task_address
 
@@ -49,16 +50,12 @@ def read_postgres(
     """
     parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
     wanted = cast("StructType", parsed)
-    if not queries:
-        return spark.createDataFrame([], wanted)
     task = ReadTask(
         address=task_address(spark, address),
-        queries=tuple(queries),
         columns=tuple((field.name, field.dataType.simpleString()) for field in wanted),
     )
     _arrow_types(task.columns)  # refuse a type here, not in a task
-    numbers = spark.range(0, len(queries), 1, numPartitions=len(queries))
-    return numbers.mapInArrow(task, wanted)
+    return frame_of_pieces(spark, queries, task.read, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +63,7 @@ class ReadTask:
     """What a Spark task needs, as plain values: Spark pickles it, and it has no secret."""
 
     address: DatabaseAddress
-    queries: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the queries with these numbers, and yield their rows."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.read(self.queries[number])
 
     def read(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one query."""
