@@ -14,7 +14,7 @@ from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, check_told
 from reliability.core.spout import BatchMeta, Verdict, only
-from reliability.deployment.lazy import F, T, pa
+from reliability.deployment.lazy import F, T
 from reliability.spark.frames.accounting_columns import (
     METADATA,
     check_source_columns,
@@ -39,7 +39,7 @@ from reliability.spouts.text import Csv, JsonLines, TextFormat, line_end
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 #: characters of a record that the quarantine shows
 MAX_RECORD = 4_000
@@ -74,24 +74,15 @@ def _read(
     spark: SparkSession, text: TextFormat, schema: StructType, paths: Sequence[str]
 ) -> DataFrame:
     """Return the columns that `names_of` names: each column's text as t0, t1, ..."""
-    texts = [field.dataType for field in as_text(schema)]
-    types = [_arrow_type(type_) for type_ in texts]
+    texts = as_text(schema)
+    types = spark.createDataFrame([], texts).toArrow().schema.types
     task = ReadRecords(text=text, names=schema.names, types=types)
     known = [T.IntegerType(), T.LongType(), T.LongType(), *[T.StringType()] * 3]
-    columns = zip(names_of(len(texts)), [*known, *texts], strict=True)
+    found = [*known, *(field.dataType for field in texts)]
+    columns = zip(names_of(len(texts)), found, strict=True)
     read = T.StructType([T.StructField(name, type_) for name, type_ in columns])
     files = [*enumerate(paths)]
     return frame_of_pieces(spark, files, task.read, read, shares_tasks=True)
-
-
-def _arrow_type(type_: DataType) -> pa.DataType:
-    match type_:
-        case T.StructType():
-            return pa.struct([(f.name, _arrow_type(f.dataType)) for f in type_])
-        case T.ArrayType():
-            return pa.list_(_arrow_type(type_.elementType))
-        case _:
-            return pa.string()
 
 
 def _accounted(
