@@ -172,16 +172,17 @@ def process_with(
         code=fingerprint(topology),
     )
     start_step(connection, grant, step.name, driver)
-    with connection.transaction() as tx:
-        check_states(tx, topology)  # this host may have older code (C11)
-    databases = TopologyDatabases.of_code(connection, topology)
     own = LedgerConnection(connection.address, f"reliability {grant} progress")
-    with databases, Progress(spark, own, grant):
-        try:
-            with translate_value_errors():
-                _StepRun(spark, databases, topology, grant, step).process_and_stage()
-        except SchemaMismatch as error:
-            raise with_changed_columns(databases.coordinator, topology, grant, error) from error
+    with TopologyDatabases.of_code(connection, topology) as databases:
+        for database in databases.all:
+            with database.transaction() as tx:
+                check_states(tx, topology, database.database)  # this host may have older code (C11)
+        with Progress(spark, own, grant):
+            try:
+                with translate_value_errors():
+                    _StepRun(spark, databases, topology, grant, step).process_and_stage()
+            except SchemaMismatch as error:
+                raise with_changed_columns(databases.coordinator, topology, grant, error) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
-from reliability.core.errors import AttemptIncomplete
+from reliability.core.errors import AttemptIncomplete, StateDefinitionChanged
 from reliability.core.leases import Leases
+from reliability.spark import driver
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import month, write_parquet
 from tests.support.fix_postgres import execute, rows
+from tests.support.runner import TransactionRunner
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -113,3 +118,45 @@ def test_a_begin_that_died_before_it_told_every_database_is_made_good(
     emitted.transact(1)
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
     assert rows(connection, STATUS) == [(1, 0, "COMMITTED")]
+
+
+def with_states(emitted, change):
+    """The same run, by a process whose code has changed the states."""
+    old = emitted.runner.topology
+    states = [changed for state in old.states if (changed := change(state))]
+    feeds = {state.name for state in states}
+    steps = [step for step in old.steps if feeds.issuperset(step.feeds)]
+    code = replace(old, states=states, steps=steps)
+    return replace(emitted, runner=TransactionRunner(code, emitted.runner.connection))
+
+
+def test_code_whose_states_elsewhere_are_others_begins_stages_and_seals_nothing(
+    emitted, warehouse, monkeypatch
+):
+    """C4, C11: a value that it no longer had was missing in sums, and the accounts balanced."""
+    emitted.transact(1)
+    lacks_value = r"database warehouse: .* value revenue is removed"
+    fewer = with_states(
+        emitted, lambda one: replace(one, values={"orders": Count()}) if one.database else one
+    )
+    none = with_states(emitted, lambda one: None if one.database else one)
+    for code, said in ((fewer, lacks_value), (none, r"\['warehouse'\], and now has them in \[\]")):
+        with pytest.raises(StateDefinitionChanged, match=said):
+            code.begin(2, "days" if code is fewer else "customers")
+    grant = emitted.begin(2, "days")
+    context = SimpleNamespace(applicationId="application", uiWebUrl=None)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    monkeypatch.setattr(driver, "process_id", lambda _: 1)
+    with pytest.raises(StateDefinitionChanged, match=lacks_value):
+        driver.process_with(spark, emitted.runner.connection, fewer.runner.topology, grant, "days")
+    with pytest.raises(AttemptIncomplete):
+        emitted.runner.end_step(grant, "days")
+    for step in ("days", "customers"):
+        grant = emitted.begin(2, step)
+        emitted.run_step(grant, step)
+        emitted.runner.end_step(grant, step)
+    with pytest.raises(StateDefinitionChanged, match=r"begun by code with .* 'per_day'\], and"):
+        with_states(emitted, lambda one: one if one.database else None).runner.seal(grant, "days")
+    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
+    emitted.transact(2)
+    assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from reliability.core.attempt import Grant, TransactionAttempt
@@ -30,7 +31,7 @@ from reliability.transaction.process.opaque_batch import (
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
 from reliability.transaction.topology.lifecycle import adopt_definitions
-from reliability.transaction.topology.participants import mirror_grant
+from reliability.transaction.topology.participants import changed_databases, mirror_grant
 from reliability.transaction.topology.read_standing import read_txid
 from reliability.transaction.topology.server import end_holders_of
 
@@ -103,6 +104,8 @@ def _grant_here(
         digests = {s.name: s.digest() for s in topology.states if not s.database}
         if row["definition_digests"] != digests:
             check_states(tx, topology)
+        if row["databases"] != [*topology.databases]:
+            raise changed_databases(topology.name, row["databases"], topology.databases)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
             if row["has_exclusions"] or task.without or exchanged is not None:
@@ -160,11 +163,14 @@ def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Gr
     """Fence in every participant before anything runs: zombies write there too (C6)."""
     try:
         with TopologyDatabases.of_code(connection, topology) as participants:
-            mirror_grant(
-                participants, grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
-            )
+            mirror_grant(participants, grant, partial(_open_there, topology, grant))
     except ReliabilityError as error:
         fail_and_raise(connection, grant, error)
+
+
+def _open_there(topology: Topology, grant: Grant, tx: DatabaseTransaction, database: str) -> None:
+    check_states(tx, topology, database)
+    _open_sinks(tx, topology, grant, database)
 
 
 def _open_sinks(

@@ -12,7 +12,7 @@ from reliability.core.acker import Sink, check_accounting, check_acked
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import SEALED, AttemptStatus
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptIncomplete, ReliabilityError
+from reliability.core.errors import AttemptIncomplete, ReliabilityError, StateDefinitionChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import LedgerConnection
@@ -91,6 +91,7 @@ def seal(
                 begun = participant.first("begin_seal", task=task, **grant)
                 there = raise_if_fenced(begun, grant)
                 sinks += map(sink_of, there["sinks"])
+            _check_code(topology, grant, sinks)
             staged = _check_staged(databases, topology, grant, meta, sinks)
             tables = {state: account.table_id for state, account in staged.items()}
             audit_contributions(databases, topology, grant, tables)
@@ -108,6 +109,17 @@ def seal(
     except ReliabilityError as error:
         fail_and_raise(connection, grant, error)
     return Sealed(meta.emitted.count, any(sink.set_aside != Fold() for sink in sinks))
+
+
+def _check_code(topology: Topology, grant: Grant, sinks: Sequence[Sink]) -> None:
+    """Raise unless the code here has the states for which the attempt has begun (C4)."""
+    begun, here = sorted(sink.name for sink in sinks), sorted(s.name for s in topology.states)
+    if begun != here:
+        raise StateDefinitionChanged(
+            f"attempt {grant.attempt} was begun by code with the states {begun}, and the code "
+            f"that seals it has {here}",
+            topology=topology.name,
+        )
 
 
 @dataclass(frozen=True, slots=True)

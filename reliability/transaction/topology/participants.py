@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
@@ -70,18 +70,25 @@ def _record(
         return
     locked = lock_topology(tx, topology)
     if locked["next_txid"] > 1:
-        raise StateDefinitionChanged(
-            f"{topology} has emitted txids for states in the databases {known}, and now has them "
-            f"in {others}",
-            remedy="restore the old databases; or, if nothing that it has committed is needed, run "
-            f"`reliability drop {topology}`.",
-        )
+        raise changed_databases(topology, known, others)
     with TopologyDatabases(databases.coordinator, topology, {*known} - {*others}) as gone:
         for connection in gone.taking_part(locked["topology_id"]):
             with connection.transaction() as there:
                 leave(there, connection.database)
     tx.run("drop_other_participants", topology=topology, databases=others)
     tx.run("add_participants", topology=topology, databases=others)
+
+
+def changed_databases(
+    topology: str, known: Sequence[str], others: Sequence[str]
+) -> StateDefinitionChanged:
+    """Return the error for code whose states lie in other databases than those in the ledger."""
+    return StateDefinitionChanged(
+        f"{topology} has emitted txids for states in the databases {[*known]}, and now has them in "
+        f"{[*others]}",
+        remedy="restore the old databases; or, if nothing that it has committed is needed, run "
+        f"`reliability drop {topology}`.",
+    )
 
 
 def _is_mirrored(connection: LedgerConnection, topology: str, row: Row) -> bool:
