@@ -70,6 +70,7 @@ _REMEDIES = {
     "42883": _ALTERED,
     "42P01": _ALTERED,
     "42703": _ALTERED,
+    "3F000": _ALTERED,
     "53200": "raise the limit that the message names, or let a txid have fewer rows.",
     "53400": "raise the limit that the message names, or let a txid have fewer rows.",
     "54": "Postgres cannot store or index a value or a row of that size. If the index in the "
@@ -77,6 +78,8 @@ _REMEDIES = {
     "or hash the value in the process function.",
     "54011": "a table has at most 1,600 columns, with the hidden ones of its state: spread them "
     "over several states.",
+    "55000": "the message is Postgres's own; change what it names, then let the task run again. A "
+    "table that is published, but has no replica identity: ALTER TABLE … REPLICA IDENTITY FULL.",
     "55P03": "",
     "55": "the message is Postgres's own; change what it names, then let the task run again.",
 }

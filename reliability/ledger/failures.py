@@ -45,7 +45,7 @@ _ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's, or of a state, does not mean that the ledger is not
 # migrated.
-_OF_THE_LEDGER = re.compile(r"\breliability[.\"]|\"reliability_contribution\"")
+_OF_THE_LEDGER = re.compile(r"\breliability[.\"]")
 # An attempt's own table is indexed by its seal, and dropped when it has ended (H10).
 _SEALED = re.compile(r"attempt_\d+_key")
 _DROPPED = re.compile(r"\"reliability_contribution\.attempt_\d+\"")

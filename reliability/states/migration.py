@@ -36,6 +36,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     problems: list[str] = []
     statements: list[Composable] = []
     lost: list[str] = []
+    logged: list[Composable] = []
     target = tx.all("table_columns", table=tables.target_name)
     staged, own = tables.contribution_name, tables.contribution_columns()
     contribution = tx.all("table_columns", table=staged)
@@ -50,15 +51,20 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
             if actual:
                 statements += _repair(table, actual, want)
             elif table == tables.target and tables.keeps_contributions:
-                statements += _create_target(tables)
+                statements += _create_target(tx, tables)
             else:
                 lost.append(name)
+        if any(column["is_lost"] for column in actual):
+            problems.append(f"table {name} is unlogged: a crash of the server would empty it")
+            logged.append(SQL("ALTER TABLE {} SET LOGGED").format(table))
     if not tables.is_view and any(not column["is_in_table"] for column in target):
         problems.append(f"{tables.target_name} is no table")
         lost.append(tables.target_name)
     takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
+    elif tables.is_view and target and not _asks_headers(tx, tables):
+        problems.append(f"view {tables.target_name} does not ask the ledger which rows count")
     for problem, restored in () if tables.is_view else _collations(tables, target, contribution):
         problems.append(f"table {tables.target_name}: {problem}")
         statements.append(restored)
@@ -75,17 +81,23 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
         statements.append(add_key)
     if not problems:
         return None
-    if tables.is_view:
+    if tables.is_view and len(problems) > len(logged):
+        is_kept = [c["name"] for c in target] == [*tables.target_columns()] and not (
+            takes_the_views_place or statements or _differences(target, tables.target_columns())
+        )
         make_way = _rename(tables) if takes_the_views_place else tables.drop_view()
-        statements = [make_way, *statements, tables.create_view()]
+        schema = _create_schema(tx, tables)
+        statements = [*schema, *([] if is_kept else [make_way]), *statements, tables.create_view()]
     if lost:
         return AlteredTables("; ".join(problems), f"{' and '.join(lost)}: {_BACKUP}.")
-    script = "".join(f"{tx.text_of(statement)};\n" for statement in statements)
+    script = "".join(f"{tx.text_of(statement)};\n" for statement in [*statements, *logged])
+    old_values = ""
+    if statements:
+        old_values = _old_values(tables, are_staged=bool(_differences(contribution, own)))
     return AlteredTables(
         "; ".join(problems),
         "restore the table from a backup, or pause the topology, let txids in flight commit, and "
-        f"run in the database of the state:\nBEGIN;\n{script}COMMIT;\n"
-        f"{_old_values(tables, are_staged=bool(_differences(contribution, own)))}",
+        f"run in the database of the state:\nBEGIN;\n{script}COMMIT;\n{old_values}",
     )
 
 
@@ -93,11 +105,21 @@ _NONE = "-"  # the collation of a type that has none
 _BACKUP = "rename it back, or restore it from a backup; nothing else has its rows"
 
 
-def _create_target(tables: StateTables) -> list[Composable]:
+def _create_target(tx: DatabaseTransaction, tables: StateTables) -> list[Composable]:
     """Create the target, without the indexes of other tables; a repair writes its rows."""
     columns = column_definitions(tables.target_columns())
     created = tables.sql("CREATE TABLE {target} ({columns})", columns=columns)
-    return [created, *filter(None, [tables.add_key()])]
+    return [*_create_schema(tx, tables), created, *filter(None, [tables.add_key()])]
+
+
+def _create_schema(tx: DatabaseTransaction, tables: StateTables) -> list[Composable]:
+    """Create the schema of the target if somebody has dropped it."""
+    exists = tx.one("schema_exists", schema=tables.state.target[0])["exists"]
+    return [] if exists else [tables.create_schema()]
+
+
+def _asks_headers(tx: DatabaseTransaction, tables: StateTables) -> bool:
+    return bool(tx.one("view_of_what_counts", table=tables.target_name)["asks_headers"])
 
 
 def _old_values(tables: StateTables, *, are_staged: bool) -> str:

@@ -262,11 +262,14 @@ class StateTables(ABC):
         """
         columns = self.target_columns()
         alter = [
-            SQL("ALTER {} DROP EXPRESSION").format(Identifier(name))
+            SQL("ALTER {} DROP EXPRESSION IF EXISTS").format(Identifier(name))
             for name, column in columns.items()
             if column.is_generated
         ]
-        drop = [SQL("DROP {}").format(Identifier(name)) for name in self.hidden_columns()]
+        drop = [
+            SQL("DROP COLUMN IF EXISTS {}").format(Identifier(name))
+            for name in self.hidden_columns()
+        ]
         return [
             self.sql("ALTER TABLE {target} ") + SQL(", ").join(actions)
             for actions in (alter, drop)

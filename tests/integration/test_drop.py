@@ -13,6 +13,7 @@ from reliability import Count, State, Sum
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import (
     AttemptFenced,
+    DropNotPossible,
     LedgerBusy,
     ParticipantTaken,
     ReliabilityError,
@@ -41,6 +42,40 @@ def kinds(elsewhere):
 
 def shop_of(connection, elsewhere="east"):
     return Shop(connection, elsewhere=elsewhere, kinds=kinds)
+
+
+IN_THE_WAY = {
+    r"public\.sums is no table any more": (
+        "ALTER TABLE public.sums RENAME TO s; CREATE VIEW public.sums AS SELECT * FROM public.s",
+        "DROP VIEW public.sums; ALTER TABLE public.s RENAME TO sums",
+    ),
+    r"used by function public\.own\(\)": (
+        "CREATE FUNCTION public.own() RETURNS SETOF public.sums"
+        " LANGUAGE sql AS 'TABLE public.sums'",
+        "DROP FUNCTION public.own",
+    ),
+    r"used by table public\.own": (
+        "CREATE TABLE public.own () INHERITS (public.sums)",
+        "DROP TABLE public.own",
+    ),
+}
+
+
+def test_what_is_in_the_way_of_a_drop_is_named(connection):
+    """It said that other objects depend on it, or that a constraint refuses the rows."""
+    shop = shop_of(connection, elsewhere="")
+    shop.commit(made(1))
+    for said, (done, undone) in IN_THE_WAY.items():
+        execute(connection, done)
+        with pytest.raises(DropNotPossible, match=said):
+            drop_topology(connection, "shop")
+        execute(connection, undone)
+    execute(connection, "ALTER TABLE public.sums DROP _rows; DROP TABLE public.words")
+    with pytest.raises(DropNotPossible, match=r"table public\.words does not exist"):
+        drop_topology(connection, "shop", keep_tables=True)
+    execute(connection, "CREATE TABLE public.words (word text)")
+    drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, "SELECT count(total) > 0 FROM sums") == [(True,)]
 
 
 @pytest.fixture

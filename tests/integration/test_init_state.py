@@ -66,9 +66,16 @@ def test_appended_tables_are_checked_too(tx):
 
 
 def test_a_schema_that_is_not_there_is_created(tx):
-    one = OneState(tx, State("s", values=OLD, table="mart.s"))
+    """Also by what an error says to run when it is gone again."""
+    state = State("s", values=OLD, table="mart.s")
+    one = OneState(tx, state)
     one.commit(rows(1))
     assert one.select("n") == [(1,)]
+    tx.run(SQL("DROP SCHEMA mart CASCADE"))
+    with pytest.raises(StateDefinitionChanged, match="it does not exist") as refused:
+        declare(tx, state)
+    run_remedy(tx, refused.value)
+    declare(tx, state)
 
 
 def test_a_table_that_was_there_belongs_to_nobody(tx):
@@ -93,6 +100,7 @@ def test_a_table_that_was_there_belongs_to_nobody(tx):
             r"no unique key over \['k'\]",
         ),
         ("ALTER TABLE public.s ADD COLUMN own text NOT NULL", "column own is unknown"),
+        ("ALTER TABLE public.s SET UNLOGGED", "table public.s is unlogged: a crash"),
         (
             "ALTER TABLE reliability_contribution.one__s DROP COLUMN _n",
             "table reliability_contribution.one__s: column _n is missing",

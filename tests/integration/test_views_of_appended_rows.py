@@ -308,7 +308,7 @@ def test_no_other_change_of_a_view(old, new, obstacle):
 
 
 def test_what_takes_the_views_place_is_refused(large, connection):
-    """It has the same columns, but no later commit would change its rows."""
+    """H11: it has the same columns, but no later commit would change its rows."""
     large.transact(1)
     for txid, kind in ((2, "TABLE"), (3, "MATERIALIZED VIEW")):
         with connection.transaction() as tx:
@@ -321,6 +321,17 @@ def test_what_takes_the_views_place_is_refused(large, connection):
         execute(connection, f"DROP {kind} public.viewed_replaced")
         large.commit(made(txid))
         assert rows(connection, SEEN) == [(each, 0, 6) for each in range(1, txid + 1)]
+    shown = "_txid, _attempt_id, _x, _n, k, word, price FROM reliability_contribution.shop__viewed"
+    execute(connection, f"CREATE OR REPLACE VIEW public.viewed AS SELECT {shown}")
+    large.correct(3, made(9))
+    assert (3, 0, 6) in rows(connection, SEEN)
+    with pytest.raises(StateDefinitionChanged, match="not ask the ledger which rows") as refused:
+        declare(connection, large.topology)
+    mended = refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]
+    assert "DROP" not in mended  # which would take its grants
+    execute(connection, mended)
+    assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6), (3, 1, 6)]
+    declare(connection, large.topology)
 
 
 def test_changed_states_are_made_anew_before_the_first_commit(large, connection):

@@ -148,15 +148,20 @@ class StoredRows(StoredState):
         """Return whether the replaced attempt's rows are as its commit has written them.
 
         A row has the number of the transaction that last wrote it, and the header that of the
-        commit. A trigger may have made other rows of what the commit wrote. A restore in one
-        transaction has written everything, also what no commit writes.
+        commit. A trigger may have made other rows of what the commit wrote, and who has renamed
+        columns has changed rows without writing them. A restore in one transaction has written
+        everything, also what no commit writes.
         """
         statement = self.sql(
             "SELECT NOT EXISTS (SELECT FROM {target} WHERE {replaced} AND xmin IS DISTINCT FROM"
             " (SELECT header.xmin FROM reliability.contribution AS header"
             " WHERE {header} AND header.txid = %(txid)s AND {is_of_no_restore}))"
             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger"
-            " WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS is_as_written",
+            " WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal)"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a, reliability.contribution"
+            " AS header WHERE {header} AND header.txid = %(txid)s"
+            " AND a.attrelid = to_regclass(%(table)s) AND a.attnum > 0"
+            " AND age(a.xmin) < age(header.xmin)) AS is_as_written",
             replaced=REPLACED_ROWS,
             is_of_no_restore=IS_OF_NO_RESTORE,
         )

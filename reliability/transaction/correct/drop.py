@@ -127,7 +127,11 @@ def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
 
 
 def _check_unused(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: bool) -> None:
-    """Raise if something depends on what goes: the table, or only the ledger's columns of it."""
+    """Raise if something depends on what goes: the table, or only the ledger's columns of it.
+
+    Raise, too, if it is not there: something of a person's may be in its place.
+    """
+    _check_there(tx, tables, keep_tables=keep_tables)
     if keep_tables and not tables.is_view:
         hidden, own = tables.hidden_columns(), list(tables.target_columns())
         rows = tx.all("dependents_of_columns", table=tables.target_name, columns=hidden, own=own)
@@ -138,6 +142,22 @@ def _check_unused(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: 
         users = [*dependents_of(tx, tables)]
     if users:
         raise _used(tables.topology, tables.target_name, users)
+
+
+def _check_there(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: bool) -> None:
+    name, kind = tables.target_name, "view" if tables.is_view else "table"
+    columns = tx.all("table_columns", table=name)
+    if any(not column[f"is_in_{kind}"] for column in columns):
+        raise DropNotPossible(
+            f"{name} is no {kind} any more: somebody has put something else in its place",
+            remedy="rename what is there now, or drop it, and call it again.",
+        )
+    if keep_tables and not columns:
+        raise DropNotPossible(
+            f"{kind} {name} does not exist, so it cannot stay",
+            remedy=f"`reliability declare {tables.topology}` says how to mend it. Without "
+            "--keep-tables, what is left of the topology goes.",
+        )
 
 
 def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
