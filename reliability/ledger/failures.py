@@ -23,9 +23,14 @@ from reliability.core.errors import (
     TopologyUnknown,
     UnexpectedAnswer,
 )
+from reliability.core.remedy import Remedy
 from reliability.core.sqlstate import QUALIFY, Kind, kind_of, lacks_schema, remedy_of
 
 _STAGED = "reliability_contribution"
+_POLICY = Remedy(
+    "no GRANT helps: give the role BYPASSRLS, or ALTER TABLE … NO FORCE ROW LEVEL SECURITY if it "
+    "owns the table, DISABLE if it does not. Then {resume_runs}."
+)
 _OURS: dict[str, type[ReliabilityError]] = {
     "RL001": AttemptFenced,
     "RL002": LedgerCorruption,
@@ -93,7 +98,9 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)
     # what Postgres does not say itself stands in the ledger with its message
     more = QUALIFY if lacks_schema(error.pgcode, error.diag.message_primary or "") else ""
-    return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy_of(error.pgcode))
+    is_hidden = kind is Kind.RIGHT and "row-level security" in text
+    remedy = _POLICY if is_hidden else remedy_of(error.pgcode)
+    return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy)
 
 
 def is_refused(error: psycopg2.Error) -> bool:
