@@ -208,9 +208,10 @@ def build_tasks(
     transactions = transaction.expand(txid=emit.output)
     transactions >> settle
     if scope:
-        # The ledger says what is done, also of a commit that was lost on its way to Airflow. With
-        # fail_fast Airflow takes no other rule: then what is behind an empty run is skipped.
-        rule = TriggerRule.ALL_SUCCESS if emit.dag.fail_fast else TriggerRule.ALL_DONE
+        # The ledger says what is done, also of a commit that Airflow has lost, or has stopped.
+        # With fail_fast it takes only this rule, the same for a group without setup tasks.
+        is_fast = emit.dag.fail_fast
+        rule = TriggerRule.ALL_DONE_SETUP_SUCCESS if is_fast else TriggerRule.ALL_DONE
         committed = CommittedOperator(task_id="committed", trigger_rule=rule, **txids)
         transactions >> committed >> settle
     for function in options.unanchored:

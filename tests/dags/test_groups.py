@@ -169,12 +169,13 @@ def test_a_topology_has_one_group_in_a_dag_and_none_in_a_mapped_group(airflow_ho
             mapped.expand(n=[1, 2])
 
 
-def test_with_fail_fast_the_group_has_the_only_rules_that_airflow_takes(airflow_home):
+def test_with_fail_fast_what_is_behind_the_group_waits_for_the_ledger_too(airflow_home):
+    """G6: a commit that Airflow had stopped was skipped, and so was the report, in a green run."""
     from reliability_airflow import topology_dag, topology_group
 
     with a_dag(fail_fast=True) as dag:
         topology_group(topology("aa"))
-    assert dag.task_dict["aa.committed"].trigger_rule == "all_success"
+    assert dag.task_dict["aa.committed"].trigger_rule == "all_done_setup_success"
     topology_dag(topology("bb"), schedule=None, start_date=START, fail_fast=True)
 
 
