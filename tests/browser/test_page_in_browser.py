@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Route
 from psycopg2.sql import SQL
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.rollback import roll_back
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
+from tests.support.fix_postgres import execute
 from tests.support.fix_shop import shop_with
 
 AXE = Axe()
@@ -222,11 +227,99 @@ def test_a_replay_of_what_is_there_is_asked_of_airflow(tab, shop, airflow):
     page.click("[data-opens=replay]")
     page.fill("dialog[open] [name=replay]", "1, 2")
     page.fill("dialog[open] [name=reason]", "new code")
+    slow: list[Route] = []
+    page.route("**/runs?*", lambda route: slow.append(route))
+    with page.expect_console_message():
+        page.evaluate(TWICE)  # a second click would be a second run
     with page.expect_navigation():
-        page.click("dialog[open] button:has-text('Try it first')")
+        slow[0].continue_()
     assert page.url.endswith(at("shop", "/runs?run_id=manual+1&dag=shop"))
     conf = {"replay": "1..2", "reason": "new code", "dry_run": True}
     assert airflow.asked == [*asked, ("shop", {"logical_date": None, "conf": conf})]
+
+
+#: Press a button, and again when the answer must have come.
+TWICE = """(() => {
+    const button = document.querySelector("dialog[open] button.primary");
+    button.click();
+    setTimeout(() => { button.click(); console.log("again"); }, 500);
+})()"""
+
+GATEWAY = {"status": 504, "body": "<html><title>x</title><h1>Time-out</h1><hr>nginx</html>"}
+LOGIN = {"status": 200, "body": "<form>Sign in</form>"}
+REFUSED = "Airflow refuses it (504): Time-out nginx"
+MAY_BE = "It may have been done: look before you do it again."
+
+
+def test_what_the_page_has_not_answered_is_a_sentence_and_no_success(tab, shop):
+    """The page of a proxy or of a login stood in the dialog, as if the action had been done."""
+    page = tab.open(at("shop"))
+    answers = {
+        f"{REFUSED}. {MAY_BE}": GATEWAY,
+        "This was not answered by Airflow: Sign in": LOGIN,
+        "Airflow refuses it (401): gone. Log in in another tab, and try again.": {
+            "status": 401,
+            "body": '{"detail": "gone"}',
+        },
+        f"No answer came. {MAY_BE.replace('It', 'What you asked for')}": None,
+    }
+    current: list[Any] = [GATEWAY]
+
+    def answer(route):
+        given = current[-1]
+        route.fulfill(content_type="text/html", **given) if given else route.abort()
+
+    page.route("**/actions/*", answer)
+    page.click("[data-opens=rollback]")
+    page.fill("dialog[open] [name=reason]", "x")
+    for said, answered in answers.items():
+        current.append(answered)
+        page.click("dialog[open] button.primary")
+        page.wait_for_selector(f'dialog[open] .answer .note.bad:has-text("{said}")')
+    page.unroute("**/actions/*")
+    page.keyboard.press("Escape")
+
+    held: list[Route] = []  # who closes the dialog sees the answer all the same
+    page.route("**/actions/pause", lambda route: held.append(route))
+    page.click("[data-opens=pause]")
+    page.fill("dialog[open] [name=reason]", "x")
+    page.click("dialog[open] button.primary")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog[open]", state="detached")
+    held[0].continue_()
+    page.wait_for_selector("dialog#pause[open] .answer .note.good")
+    tab.wrong.clear()
+
+
+def test_a_run_that_airflow_has_lost_keeps_no_other_from_being_cleared(tab, shop):
+    """And of a run with more tasks than Airflow answers at once, those beyond were left out."""
+    roll_back(shop.connection, "shop", 0, "all of it")
+    page, cleared = tab.open(at("shop")), []
+    every = [{"task_id": "transaction.process", "map_index": n, "state": None} for n in range(70)]
+
+    def tasks(route):
+        if "run%201/" in route.request.url:
+            route.fulfill(status=404, body="{}")
+            return
+        begin = int(route.request.url.partition("offset=")[2].partition("&")[0])
+        found = {"task_instances": every[begin : begin + 50], "total_entries": 70}
+        route.fulfill(body=json.dumps(found))
+
+    def clear(route):
+        cleared.append(route.request.post_data_json["task_ids"])
+        route.fulfill(body="{}")
+
+    emitted = json.dumps({"value": [*range(100, 160), 3]})  # 3 has the index 60
+    page.route("**/taskInstances?*", tasks)
+    page.route("**/xcomEntries/**", lambda route: route.fulfill(body=emitted))
+    page.route("**/clearTaskInstances", clear)
+    page.click("[data-opens=release]")
+    page.click("dialog[open] button.primary")
+    page.click("dialog[open] .answer button.primary")
+    page.wait_for_selector("dialog[open] .answer .note.good:has-text('1 run is cleared')")
+    assert "no longer has run 1." in page.inner_text("dialog[open] .answer .note.bad")
+    assert cleared == [[["transaction.process", 60], "settle"]]
+    tab.wrong.clear()
 
 
 def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
@@ -244,7 +337,7 @@ def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
     page.click("[data-opens=release]")
     page.click("dialog[open] button.primary")
     page.click("dialog[open] .answer button.primary")
-    assert page.inner_text("dialog[open] .answer .note.bad").endswith("(503): busy")
+    assert "(503): busy. It may have been" in page.inner_text("dialog[open] .answer .note.bad")
     page.click("dialog[open] .answer button.primary")
     page.wait_for_selector("dialog[open] .answer .note.good:has-text('1 run is cleared')")
     page.keyboard.press("Escape")
@@ -260,12 +353,17 @@ def test_nothing_is_cleared_by_guess_or_by_what_is_no_longer_so(tab, shop):
     """R1: it cleared the whole run, or what others had resumed: a replay of what is committed."""
     roll_back(shop.connection, "shop", 1, "30 % off")
     page, cleared = tab.open(at("shop")), []
+    page.route("**/taskInstances?*", lambda route: route.fulfill(body='{"task_instances": []}'))
     page.route("**/xcomEntries/**", lambda route: route.fulfill(status=500, body="{}"))
     page.route("**/clear*", lambda route: cleared.append(route.abort()))
     page.click("[data-opens=release]")
     page.click("dialog[open] button.primary")
     page.click("dialog[open] .answer button.primary")
     page.wait_for_selector("dialog[open] .answer .note.bad:has-text('refuses it (500)')")
+    execute(shop.connection, "INSERT INTO reliability.migration VALUES (999, 'new', '', 999)")
+    page.click("dialog[open] .answer button.primary")
+    page.wait_for_selector("dialog[open] .answer .note.bad code:has-text('LEDGER_TOO_NEW')")
+    execute(shop.connection, "DELETE FROM reliability.migration WHERE number = 999")
     roll_back(shop.connection, "shop", 0, "all of it")
     page.click("dialog[open] .answer button.primary")
     page.wait_for_selector("dialog[open] .answer .note.bad:has-text('Nothing was cleared')")
@@ -299,6 +397,13 @@ def test_refreshing_keeps_the_focus_and_does_not_touch_a_dialog(tab, shop, clock
         clock.run_for(5100)
     tab.until("document.querySelector('.timeline').innerText.includes('77')")
     assert focused(page) == "1"
+    old = "(document.querySelector('#old')?.innerText ?? '')"
+    page.route("**/dags/shop", lambda route: route.fulfill(body="<p>Log in"))
+    clock.run_for(5100)  # a login with 200 wrote `null` over the page, which stayed so
+    tab.until(f"{old}.includes('has not been refreshed: it was answered with 200.')")
+    page.unroute("**/dags/shop")
+    clock.run_for(5100)
+    tab.until(f"{old} === ''")
 
     asked = []
     page.on("request", lambda request: asked.append(request.url))

@@ -565,6 +565,12 @@ def test_the_login_leads_back_to_the_same_run(client, full, rights):
     assert back == at("many", f"/runs{query}")
 
 
+def test_a_browser_asks_whether_its_script_is_of_this_release(client):
+    script = client.get("/reliability/static/page.js").headers
+    assert script["cache-control"] == "no-cache"
+    assert script["etag"]
+
+
 def test_who_may_not_act_sees_no_buttons(client, full, rights):
     assert 'data-opens="' in client.get(at("rich")).text
     assert 'data-opens="' in client.get(at("rich", "/txids/1")).text

@@ -336,6 +336,8 @@ async def _add_headers(request: Request, call_next: Any) -> Response:
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
-    if "/static/" not in request.url.path:
-        response.headers["Cache-Control"] = "no-store"
+    response.headers[access.HEADER] = "page"  # whatever else answers at this address has it not
+    # without "no-cache" a browser would run the script of an older release with these pages
+    is_static = "/static/" in request.url.path
+    response.headers["Cache-Control"] = "no-cache" if is_static else "no-store"
     return response

@@ -23,20 +23,21 @@ async function refresh() {
 
 function isInUse() {
   const isTyping = document.activeElement?.matches("input, select, textarea") ?? false;
-  return isTyping || document.querySelector("dialog[open]") !== null;
+  return isTyping || document.querySelector("dialog[open], [aria-busy]") !== null;
 }
 
 async function replaceParts() {
-  let text;
+  let fresh;
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (!response.ok) return;
-    text = await response.text();
-  } catch {
-    return; // Airflow restarts; the next time will do
+    fresh = parsed(await response.text());
+    if (!response.ok || !fresh.querySelector("#main")) throw new Error(`it was answered with ${response.status}`);
+  } catch (error) { // Airflow restarts, or the login has ended; the next time may do
+    sayThatItIsOld(error.message);
+    return;
   }
   if (isInUse()) return; // since it was asked
-  const fresh = new DOMParser().parseFromString(text, "text/html");
+  document.querySelector("#old")?.remove();
   const focused = document.activeElement?.getAttribute?.("href");
   const old = refreshed();
   const news = [...fresh.querySelectorAll("[data-refresh], .do-it")];
@@ -52,6 +53,12 @@ async function replaceParts() {
     document.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
   scrollers();
+}
+
+function sayThatItIsOld(why) {
+  if (document.querySelector("#old")) return;
+  const text = `Since ${new Date().toISOString().slice(11, 19)} this page has not been refreshed: ${why}. If that stays so, reload it.`;
+  document.querySelector("#main").insertAdjacentHTML("afterbegin", `<div id="old">${errorNote(text)}</div>`);
 }
 
 // --- dialogs and changes -------------------------------------------------------------------------
@@ -89,7 +96,7 @@ document.addEventListener("submit", (event) => {
   button.disabled = true;
   form.setAttribute("aria-busy", "true");
   act(form, button)
-    .catch((error) => showError(form, error.message))
+    .catch((error) => showError(form, error.html ?? errorNote(error.message)))
     .finally(() => {
       button.disabled = false;
       form.removeAttribute("aria-busy");
@@ -100,14 +107,17 @@ document.addEventListener("close", (event) => {
   if (event.target.matches?.("dialog") && event.target.dataset.changed) location.reload();
 }, true);
 
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload(); // as it was left, with its buttons disabled
+});
+
 async function post(form) {
   const body = new URLSearchParams(new FormData(form));
-  const response = await fetch(form.dataset.posts, { method: "POST", body, headers: HEADERS });
-  const text = await response.text();
-  if (response.headers.get("content-type")?.includes("text/html")) answer(form, text);
-  else answer(form, errorNote(detailOf(text, response.status)));
-  const isDryRun = body.get("dry_run");
-  if (response.ok && !isDryRun) markChanged(form);
+  try {
+    answer(form, await askPage(form.dataset.posts, { method: "POST", body }));
+  } finally { // it may have been done, whatever the answer
+    if (!body.get("dry_run")) markChanged(form);
+  }
 }
 
 // A run of the DAG with these txids in its conf, asked of Airflow's own API with the user's session.
@@ -115,104 +125,131 @@ async function replay(form, button) {
   const data = new FormData(form);
   const topology = form.dataset.replays;
   const wanted = new URLSearchParams({ text: data.get("replay") });
-  const chosen = await fetch(`${base}/dags/${encodeURIComponent(topology)}/chosen?${wanted}`, { headers: HEADERS });
-  if (!chosen.ok) {
-    answer(form, await chosen.text());
-    return;
-  }
-  const { txids, dag_id, is_group } = await chosen.json();
+  const chosen = await askPage(`${base}/dags/${encodeURIComponent(topology)}/chosen?${wanted}`);
+  const { txids, dag_id, is_group } = JSON.parse(chosen);
   const conf = { replay: txids, reason: data.get("reason"), dry_run: Boolean(button.value) };
   const run = await ask("POST", `/api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`, {
-    logical_date: null,
-    conf: is_group ? { [topology]: conf } : conf,
+    body: { logical_date: null, conf: is_group ? { [topology]: conf } : conf },
   });
   const query = new URLSearchParams({ run_id: run.dag_run_id, dag: dag_id });
   location.assign(`${base}/dags/${encodeURIComponent(topology)}/runs?${query}`);
+  await new Promise(() => {}); // a second click until then would be a second run
 }
 
 // Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
   const { actions } = form.dataset;
-  const text = await askPage(`${actions}/undone`);
-  const now = new DOMParser().parseFromString(text, "text/html").querySelector("[data-clears]");
-  const still = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((run) => run.txids));
-  if (!runs.every((run) => run.txids.every((txid) => still.has(txid)))) { // a clear would replay what is done
-    answer(form, errorNote("Nothing was cleared: somebody has worked on these since they were shown.") + text);
-    return;
-  }
-  const whole = [];
+  const whole = [], gone = [];
   for (const [place, run] of runs.entries()) {
+    const text = await askPage(`${actions}/undone`, { method: "POST" });
+    const now = parsed(text).querySelector("[data-clears]");
+    const still = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((one) => one.txids));
+    if (!run.txids.every((txid) => still.has(txid))) { // a clear would replay what is done
+      const count = place - gone.length;
+      const cleared = count ? `Only ${count} of ${runs.length} runs were cleared` : "Nothing was cleared";
+      answer(form, errorNote(`${cleared}: somebody has worked on these since they were shown.`) + text);
+      return;
+    }
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
-    const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
     const tasks = await tasksOf(`${path}/taskInstances`);
+    if (tasks === null) {
+      gone.push(run.run_id);
+      continue;
+    }
+    const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
     const { txids, group } = run;
-    const { task_ids, is_known } = JSON.parse(await askPage(`${actions}/to_clear`, { tasks, emitted, txids, group }));
+    const body = JSON.stringify({ tasks, emitted, txids, group });
+    const { task_ids, is_known } = JSON.parse(await askPage(`${actions}/to_clear`, { method: "POST", body }));
     const how = { dry_run: false, only_failed: false };
-    if (task_ids.length) await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids });
-    else await ask("POST", `${path}/clear`, how);
+    if (task_ids.length) await ask("POST", `${dag}/clearTaskInstances`, { body: { ...how, dag_run_id: run.run_id, task_ids } });
+    else await ask("POST", `${path}/clear`, { body: how });
     if (!is_known) whole.push(run.run_id);
     form.dataset.clears = JSON.stringify(runs.slice(place + 1)); // a second try clears none twice
+    markChanged(form);
   }
-  markChanged(form);
-  const cleared = runs.length === 1 ? "1 run is" : `${runs.length} runs are`;
+  const count = runs.length - gone.length;
+  const done = `${count === 1 ? "1 run is" : `${count} runs are`} cleared: Airflow works on ${count === 1 ? "it" : "them"}.`;
   const wholly = whole.length ? ` All tasks of ${whole.join(", ")}: Airflow no longer has what emit returned.` : "";
-  answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
+  const lost = `Airflow no longer has ${gone.join(", ")}. The command line's resume-runs says what makes such a run anew.`;
+  answer(form, (count ? note("good", "✓", done + wholly) : "") + (gone.length ? errorNote(lost) : ""));
 }
 
+// All tasks of a run; null if Airflow no longer has it. A short page need not be the last one: Airflow
+// answers no more at once than its maximum_page_limit.
 async function tasksOf(path) {
   const tasks = [];
-  for (let page; !page || page.length === PAGE; tasks.push(...page)) {
-    page = (await ask("GET", `${path}?limit=${PAGE}&offset=${tasks.length}&order_by=id`)).task_instances;
+  for (;;) {
+    const page = await ask("GET", `${path}?limit=${PAGE}&offset=${tasks.length}&order_by=id`, { or404: null });
+    if (page === null) return null;
+    tasks.push(...page.task_instances);
+    if (!page.task_instances.length || tasks.length >= page.total_entries) break;
   }
   return tasks.map(({ task_id, map_index, state }) => ({ task_id, map_index, state }));
 }
 
-async function askPage(path, data) {
-  const headers = { ...HEADERS, "Content-Type": "application/json" };
-  const response = await fetch(path, { method: "POST", headers, body: data && JSON.stringify(data) });
-  const text = await response.text();
-  if (!response.ok) throw new Error(detailOf(text, response.status));
-  return text;
+// What the page itself answers. Anything else is an error: a login or a proxy answers with 200, too.
+async function askPage(path, { method = "GET", body } = {}) {
+  const headers = typeof body === "string" ? { ...HEADERS, "Content-Type": "application/json" } : HEADERS;
+  const { response, text } = await answerOf(path, { method, body, headers });
+  const isOwn = response.headers.has("X-Reliability");
+  if (response.ok && isOwn) return text;
+  const html = isOwn && response.headers.get("content-type")?.includes("text/html") ? text : undefined;
+  throw Object.assign(new Error(refusal(method, response, text)), { html });
+}
+
+async function answerOf(path, options) {
+  try {
+    const response = await fetch(path, options);
+    return { response, text: await response.text() };
+  } catch {
+    throw new Error("No answer came. What you asked for may have been done: look before you do it again.");
+  }
 }
 
 // None if Airflow no longer has them. Any other refusal is an error: it must not clear a whole run.
 async function emittedBy(path) {
-  let found;
-  try {
-    found = await ask("GET", `${path}/xcomEntries/return_value`);
-  } catch (error) {
-    if (error.status === 404) return null;
-    throw error;
-  }
+  const found = await ask("GET", `${path}/xcomEntries/return_value`, { or404: {} });
   const emitted = typeof found.value === "string" ? JSON.parse(found.value) : found.value;
   return Array.isArray(emitted) ? emitted : null;
 }
 
-async function ask(method, path, body) {
-  const response = await fetch(`${airflow}${path}`, {
+async function ask(method, path, { body, or404 } = {}) {
+  const { response, text } = await answerOf(`${airflow}${path}`, {
     method,
     headers: { "Content-Type": "application/json", Accept: "application/json" },
     body: body && JSON.stringify(body),
   });
-  const text = await response.text();
-  if (!response.ok) {
-    const refused = new Error(`Airflow refuses it (${response.status}): ${detailOf(text, "")}`);
-    throw Object.assign(refused, { status: response.status });
+  if (response.status === 404 && or404 !== undefined) return or404;
+  try {
+    if (response.ok) return JSON.parse(text);
+  } catch {
+    // a login or a proxy has answered
   }
-  return JSON.parse(text);
+  throw new Error(refusal(method, response, text));
 }
 
-function detailOf(text, status) {
+function refusal(method, { ok, status }, text) {
+  if (status === 401) return `Airflow refuses it (401): ${detailOf(text)}. Log in in another tab, and try again.`;
+  if (ok) return `This was not answered by Airflow: ${detailOf(text)}`; // but by a login or a proxy
+  const then = status >= 500 && method !== "GET" ? " It may have been done: look before you do it again." : "";
+  return `Airflow refuses it (${status}): ${detailOf(text)}${then && "."}${then}`;
+}
+
+function detailOf(text) {
   try {
     const { detail } = JSON.parse(text);
     if (typeof detail === "string") return detail;
     if (Array.isArray(detail)) return detail.map((one) => `${one.loc?.at(-1)}: ${one.msg}`).join("; ");
     return JSON.stringify(detail);
   } catch {
-    return `the answer was ${status} ${text.slice(0, 200)}`;
+    return parsed(text.replaceAll("<", " <")).body.textContent.replace(/\s+/g, " ").trim().slice(0, 200);
   }
+}
+
+function parsed(html) {
+  return new DOMParser().parseFromString(html, "text/html");
 }
 
 function answer(form, html) {
@@ -222,18 +259,19 @@ function answer(form, html) {
   box.className = "answer";
   box.innerHTML = html;
   place.append(box);
+  if (place.matches("dialog:not([open])")) place.showModal(); // closed before the answer came
   box.querySelector("button, a")?.focus();
   box.scrollIntoView({ block: "nearest" });
 }
 
 // A form in an answer stays: nothing else offers what it does once more.
-function showError(form, text) {
+function showError(form, html) {
   if (!form.closest(".answer")) {
-    answer(form, errorNote(text));
+    answer(form, html);
     return;
   }
   form.querySelector(".note.bad")?.remove();
-  form.insertAdjacentHTML("beforeend", errorNote(text));
+  form.insertAdjacentHTML("beforeend", html);
 }
 
 function markChanged(form) {
