@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
+from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
 from reliability_airflow.page.addresses import PREFIX
@@ -32,15 +34,32 @@ class LazyPage:
         return make_app()
 
 
-def _view(destination: str, name: str, route: str, href: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "destination": destination,
-        "url_route": route,
-        "href": f"{PREFIX}{href}",
-        "icon": f"{PREFIX}/static/icon.svg",
-        "icon_dark_mode": f"{PREFIX}/static/icon-dark.svg",
-    }
+def views(base_url: str) -> list[dict[str, Any]]:
+    """Return where Airflow's UI shows the page: in the navigation, and as tabs.
+
+    :param base_url: Airflow's own address, which may have a path; its UI does not put that before
+        an address
+    """
+    place = urlsplit(base_url).path.rstrip("/") + PREFIX
+
+    def view(destination: str, name: str, route: str, href: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "destination": destination,
+            "url_route": route,
+            "href": f"{place}{href}",
+            "icon": f"{place}/static/icon.svg",
+            "icon_dark_mode": f"{place}/static/icon-dark.svg",
+        }
+
+    run = "/of-dag/{DAG_ID}/runs?run_id={RUN_ID}"
+    task = f"{run}&map_index={{MAP_INDEX}}"
+    return [
+        {**view("nav", "Transactions", "reliability", "/"), "category": "browse"},
+        view("dag", "Transactions", "reliability-dag", "/of-dag/{DAG_ID}"),
+        view("dag_run", "Transactions", "reliability-run", run),
+        view("task_instance", "Transaction", "reliability-task", task),
+    ]
 
 
 class ReliabilityPlugin(AirflowPlugin):
@@ -48,16 +67,4 @@ class ReliabilityPlugin(AirflowPlugin):
 
     name = "reliability"
     fastapi_apps = [{"app": LazyPage(), "url_prefix": PREFIX, "name": "reliability"}]  # noqa: RUF012
-    external_views = [  # noqa: RUF012
-        {**_view("nav", "Transactions", "reliability", "/"), "category": "browse"},
-        _view("dag", "Transactions", "reliability-dag", "/of-dag/{DAG_ID}"),
-        _view(
-            "dag_run", "Transactions", "reliability-run", "/of-dag/{DAG_ID}/runs?run_id={RUN_ID}"
-        ),
-        _view(
-            "task_instance",
-            "Transaction",
-            "reliability-task",
-            "/of-dag/{DAG_ID}/runs?run_id={RUN_ID}&map_index={MAP_INDEX}",
-        ),
-    ]
+    external_views = views(conf.get("api", "base_url", fallback="") or "")

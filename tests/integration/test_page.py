@@ -571,6 +571,20 @@ def test_a_browser_asks_whether_its_script_is_of_this_release(client):
     assert script["etag"]
 
 
+@pytest.mark.parametrize(
+    ("path", "begin"), [("", ""), ("/", ""), ("/team/airflow/", "/team/airflow")]
+)
+def test_where_airflow_has_a_path_its_tabs_lead_to_the_page_there(airflow_home, path, begin):
+    """They led to the root of the host, where its UI does not put the path before an address."""
+    from reliability_airflow.plugin import views
+
+    nav, *tabs = views(f"https://host{path}")
+    assert (nav["href"], nav["icon"]) == tuple(
+        f"{begin}/reliability/{name}" for name in ("", "static/icon.svg")
+    )
+    assert {tab["href"].partition("{")[0] for tab in tabs} == {f"{begin}/reliability/of-dag/"}
+
+
 def test_who_may_not_act_sees_no_buttons(client, full, rights):
     assert 'data-opens="' in client.get(at("rich")).text
     assert 'data-opens="' in client.get(at("rich", "/txids/1")).text
