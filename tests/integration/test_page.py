@@ -622,6 +622,8 @@ def test_another_site_and_who_may_not_act_change_nothing(client, shop, rights):
             data = {"reason": "x", "txid": "1"}
             answer = client.post(at("shop", f"/actions/{what}"), data=data, headers=headers)
             assert answer.status_code == 403, (what, headers)
+            if headers.get("Origin") and "Sec-Fetch-Site" not in headers:
+                assert "this is testserver. A proxy must pass on Host" in answer.text
     rights.may_act = False
     change(client, "pause", 403, reason="x")
     position = "SELECT paused_reason, commit_number FROM reliability.topology"

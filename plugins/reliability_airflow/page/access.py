@@ -150,8 +150,10 @@ def same_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     if HEADER not in request.headers or site != "same-origin":
         raise HTTPException(403, "this request does not come from the page")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise HTTPException(403, f"the page was not loaded from {origin}")
+    if origin is not None and urlsplit(origin).netloc != (host := request.headers.get("host")):
+        raise HTTPException(
+            403, f"the page was not loaded from {origin}: this is {host}. A proxy must pass on Host"
+        )
 
 
 from_the_page = Depends(same_origin)
