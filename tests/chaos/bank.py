@@ -114,10 +114,7 @@ def _transfers(interval: int, file: int, rng: random.Random) -> list[Row]:
         number = (interval * 10 + file) * 1000 + n
         giver, taker = rng.sample(range(ACCOUNTS), 2)
         amount = rng.randint(1, 10_000)
-        rows += [
-            Row(f"account {giver}", -amount, number),
-            Row(f"account {taker}", amount, number),
-        ]
+        rows += [Row(f"account {giver}", -amount, number), Row(f"account {taker}", amount, number)]
     return rows
 
 

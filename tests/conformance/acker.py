@@ -18,10 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reliability.core.errors import (
-    AttemptIncomplete,
-    RowsUnaccounted,
-)
+from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.roots import Root, Roots

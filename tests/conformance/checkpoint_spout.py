@@ -26,12 +26,7 @@ from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.commit.checkpoint_driver import Checkpoint
 from reliability.transaction.commit.committer import read_plan
 from tests.conformance.bench import ELSEWHERE, Bench
-from tests.conformance.checkpointing import (
-    checkpoint_of,
-    run_in,
-    two_databases,
-    word_of,
-)
+from tests.conformance.checkpointing import checkpoint_of, run_in, two_databases, word_of
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
@@ -165,10 +160,7 @@ def play(vector: Vector, c: Comparison, bench: Bench) -> None:
         _compare(c, played, step["op"], step["expect"], emitted)
         found = checkpoint_of(played.staged)
         fell = found["commit_number"] < reached["commit_number"]
-        c.ours(
-            not fell or reached["phase"] == Phase.PREPARING.value,
-            "only PREPARING goes back",
-        )
+        c.ours(not fell or reached["phase"] == Phase.PREPARING.value, "only PREPARING goes back")
         reached = found
 
 
@@ -238,8 +230,4 @@ RULES = (
     ),
 )
 
-ADAPTER = Adapter(
-    component=r"\bCheckpointSpout\b",
-    each={"vectors": play},
-    rules=RULES,
-)
+ADAPTER = Adapter(component=r"\bCheckpointSpout\b", each={"vectors": play}, rules=RULES)

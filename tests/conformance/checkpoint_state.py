@@ -50,6 +50,5 @@ def _compare(c: Comparison, state: CheckpointState, recovering: bool, action: st
 
 
 ADAPTER = Adapter(
-    component=r"\bCheckPointState\b",
-    each={"vectors": _transition, "symbolic_table": _symbolic},
+    component=r"\bCheckPointState\b", each={"vectors": _transition, "symbolic_table": _symbolic}
 )

@@ -172,12 +172,7 @@ RULES = (
         "a participant takes the next commit number only: a gap is refused",
         lambda facts: facts["place"] > 1,
     ),
-    Rule(
-        "prepare|commit",
-        "error|view",
-        APPLIED,
-        lambda facts: facts["place"] <= 0,
-    ),
+    Rule("prepare|commit", "error|view", APPLIED, lambda facts: facts["place"] <= 0),
     Rule(
         "rollback",
         "view",

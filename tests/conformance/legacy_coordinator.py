@@ -224,13 +224,7 @@ NOT_READY = "Storm T3 does not ask isReady for a replay; Trident does (M6), and 
 
 RULES = (
     *FAILS,
-    Rule(
-        "ack",
-        "*",
-        NOT_READY,
-        lambda facts: facts["is_of_waiting"],
-        spreads=True,
-    ),
+    Rule("ack", "*", NOT_READY, lambda facts: facts["is_of_waiting"], spreads=True),
     Rule(
         "nextTuple|ack|fail",
         "emit|active",
@@ -239,10 +233,6 @@ RULES = (
         carries=False,
     ),
     Rule(
-        "nextTuple|ack|fail",
-        "emit|active",
-        NOT_READY,
-        lambda facts: facts["waits"],
-        carries=False,
+        "nextTuple|ack|fail", "emit|active", NOT_READY, lambda facts: facts["waits"], carries=False
     ),
 )

@@ -139,7 +139,7 @@ INIT_IS_PASSED_OVER = {
         bolt_step("PREPARE", 2, "fail(cp)"),
         bolt_step("INITSTATE", 1, "ack(cp)"),
         bolt_step("PREPARE", 2, "fail(cp)"),
-    ],
+    ]
 }
 LEAK_AFTER_ROLLBACK = {
     "steps": [

@@ -9,10 +9,7 @@ from typing import Any
 
 from reliability import Count, State, Topology
 from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.errors import (
-    AttemptFenced,
-    ProcessFunctionFailed,
-)
+from reliability.core.errors import AttemptFenced, ProcessFunctionFailed
 from reliability.core.fold import Fold
 from reliability.core.spout import AllocatedItems, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice

@@ -19,23 +19,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reliability.core.checkpoint import (
-    CheckpointAction,
-    CheckpointState,
-    Drive,
-    Message,
-    Phase,
-)
+from reliability.core.checkpoint import CheckpointAction, CheckpointState, Drive, Message, Phase
 from reliability.ledger.connection import LedgerConnection
 from tests.conformance import key_value_state
 from tests.conformance.bench import ELSEWHERE, Bench
-from tests.conformance.checkpointing import (
-    ACTIONS,
-    EPOCH,
-    Member,
-    checkpoint_of,
-    run_in,
-)
+from tests.conformance.checkpointing import ACTIONS, EPOCH, Member, checkpoint_of, run_in
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector

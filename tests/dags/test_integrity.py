@@ -259,12 +259,7 @@ def test_every_task_of_a_dag_knows_its_connections(airflow_home):
     """Triggers and drivers have them from their tasks."""
     from airflow.sdk import DAG
 
-    from reliability_airflow import (
-        housekeeping_dag,
-        topology_dag,
-        topology_group,
-        verification_dag,
-    )
+    from reliability_airflow import housekeeping_dag, topology_dag, topology_group, verification_dag
 
     named: dict[str, Any] = {"ledger_conn_id": "kept", "database_conn_ids": {"mart": "kept_mart"}}
     dag = topology_dag(

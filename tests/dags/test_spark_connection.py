@@ -124,10 +124,7 @@ def test_a_connection_means_what_it_means_to_airflows_provider(
 
 @pytest.mark.parametrize(
     ("connection", "master"),
-    [
-        ({"host": "local[4]"}, "local[4]"),
-        ({"host": "m", "port": 7077}, "spark://m:7077"),
-    ],
+    [({"host": "local[4]"}, "local[4]"), ({"host": "m", "port": 7077}, "spark://m:7077")],
 )
 def test_a_connection_that_was_added_without_airflows_provider_leads_to_spark_too(
     spark_submit, tmp_path, monkeypatch, connection, master

@@ -35,10 +35,7 @@ def ledger_away(ledger) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "away_seconds"),
-    [("", SOON), ("_long", TEN_MINUTES)],
-)
+@pytest.mark.parametrize(("name", "away_seconds"), [("", SOON), ("_long", TEN_MINUTES)])
 def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, away_seconds):
     """In the middle of an attempt, before an emission, and while a task waits for its turn."""
     working, emitting = dates.dag(f"words_outage{name}"), dates.dag(f"words_late{name}")

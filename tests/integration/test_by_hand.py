@@ -8,11 +8,7 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, Max, State, Sum, TransactionalState
-from reliability.core.errors import (
-    RepairNotPossible,
-    StateDefinitionChanged,
-    UnexpectedAnswer,
-)
+from reliability.core.errors import RepairNotPossible, StateDefinitionChanged, UnexpectedAnswer
 from reliability.states import attempt_table, kept_contributions
 from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair

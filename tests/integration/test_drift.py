@@ -201,10 +201,7 @@ def test_a_wider_type_widens_the_column_or_is_refused(pinned, tmp_path):
         planned(spout_of(tmp_path, schema, "refuse"))
     types, found = frame_of(pinned, tmp_path, schema, "widen")
     assert types == [ID, *((f"c{n}", type_) for n, (*_, type_) in enumerate(WIDER))]
-    assert found == [
-        (1, *(value for _, _, value, _, _ in WIDER)),
-        (None, *[None] * len(WIDER)),
-    ]
+    assert found == [(1, *(value for _, _, value, _, _ in WIDER)), (None, *[None] * len(WIDER))]
 
 
 @pytest.mark.parametrize("drift", ["refuse", "ignore", "widen"])

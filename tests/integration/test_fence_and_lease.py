@@ -314,10 +314,7 @@ def test_what_is_ended_while_it_is_sealed_stays_ended(new_world):
         claimed.write(grant)
         claimed.runner.end_step(grant, "process")
         end = partial(
-            claimed.runner.end_attempt,
-            grant,
-            AttemptIncomplete("its task was stopped"),
-            fence=True,
+            claimed.runner.end_attempt, grant, AttemptIncomplete("its task was stopped"), fence=True
         )
         with (
             claimed.meanwhile(end),

@@ -300,10 +300,7 @@ MISTAKES = {
         ),
         LEFT,
     ),
-    "distinct on the left": (
-        lambda b: b.select("customer").distinct().join(b, "customer"),
-        LEFT,
-    ),
+    "distinct on the left": (lambda b: b.select("customer").distinct().join(b, "customer"), LEFT),
     "all rows on the right": (
         lambda b: b.where("id < 7").select("customer").join(b, "customer", "right"),
         LEFT,

@@ -51,13 +51,7 @@ from reliability.spouts.log_spout import LogSpout
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
 from tests.support.batches import batches_of, meta_of
-from tests.support.lake import (
-    outlive_clean_up,
-    read,
-    read_all,
-    record,
-    table_of,
-)
+from tests.support.lake import outlive_clean_up, read, read_all, record, table_of
 
 COLUMNS = Schema(
     NestedField(1, "customer", LongType()),

@@ -127,10 +127,7 @@ def run_remedy(tx, error):
 
 @pytest.mark.parametrize(
     ("table", "values"),
-    [
-        ("reliability_contribution.one__s", OLD),
-        ("public.s", {"v": Append("v", "numeric(14,2)")}),
-    ],
+    [("reliability_contribution.one__s", OLD), ("public.s", {"v": Append("v", "numeric(14,2)")})],
 )
 def test_a_table_whose_rows_nothing_else_has_is_not_made_anew(tx, table, values):
     """The remedy was to run BEGIN and COMMIT."""

@@ -16,12 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from reliability import Csv, DeltaSpout, FileSpout, Parquet
-from reliability.core.errors import (
-    SchemaMismatch,
-    SourceChanged,
-    SourceIsATable,
-    SourceUnreadable,
-)
+from reliability.core.errors import SchemaMismatch, SourceChanged, SourceIsATable, SourceUnreadable
 from reliability.core.spout import BatchMeta, NoItems, Spout, only
 from reliability.deployment.lazy import F, pa, pq
 from reliability.spark.session import pin_settings

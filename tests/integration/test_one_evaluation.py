@@ -134,9 +134,7 @@ SHAPES = {
         (a_function_of_rows, ["with_file", "grouped"]),
         (a_function_of_partitions, ["quarantined", "with_own_total"]),
         pytest.param(
-            all_together,
-            ["quarantined", "with_own_total", "fanned_out"],
-            marks=pytest.mark.slow,
+            all_together, ["quarantined", "with_own_total", "fanned_out"], marks=pytest.mark.slow
         ),
     ],
 )

@@ -235,10 +235,7 @@ OPERATIONS = {
         lambda r: r.select("n").mapInPandas(lambda parts: parts, "n long"),
         True,
     ),
-    "a function of groups": (
-        lambda r: r.agg(of_a_group()("n")),
-        True,
-    ),
+    "a function of groups": (lambda r: r.agg(of_a_group()("n")), True),
     "a Python table function": (lambda r: r.lateralJoin(numbers()(F.col("n").outer())), True),
     "an encrypted value": (lambda r: r.select(F.expr(ENCRYPTED)), True),
     "one of many in a struct": (

@@ -19,12 +19,7 @@ from reliability.core.errors import (
 )
 from reliability.ledger import migrations as module
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import (
-    check_migrated,
-    migrate,
-    migrations,
-    missing_migrations,
-)
+from reliability.ledger.migrations import check_migrated, migrate, migrations, missing_migrations
 from reliability.ledger.queries import sql_folder
 from reliability.transaction.topology.databases import open_ledger
 from tests.support.command_line import say

@@ -466,10 +466,7 @@ def test_a_call_that_is_no_good_is_refused(spark):
     for reason in ("", " ", "x" * 201):
         with noting(), pytest.raises(InvalidDefinition, match="a reason has 1 to 200 characters"):
             reliability.drop(row, "true", reason)
-    for column, told in (
-        ("words", "no column called 'words'"),
-        ("email", "email is not an array"),
-    ):
+    for column, told in (("words", "no column called 'words'"), ("email", "email is not an array")):
         with noting(), pytest.raises(SchemaMismatch, match=told):
             reliability.fan_out(row, column)
 

@@ -97,10 +97,7 @@ def tried(tx):
 
 # --- any history ---------------------------------------------------------------------------------
 
-ENDS = {
-    "bigint": (LEAST, GREATEST),
-    "numeric(4,1)": (Decimal("-999.9"), Decimal("999.9")),
-}
+ENDS = {"bigint": (LEAST, GREATEST), "numeric(4,1)": (Decimal("-999.9"), Decimal("999.9"))}
 WAYS: dict[str, Any] = {"inverse": {"mean": Avg("v")}, "recompute": {"lowest": Min("v", "numeric")}}
 
 

@@ -87,8 +87,7 @@ def test_correcting_twice_is_correcting_once_and_correcting_back_is_an_identity(
 
 
 @pytest.mark.parametrize(
-    "to_txid",
-    [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)],
+    "to_txid", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
 )
 def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
     """H4: what is held would otherwise commit at once with the next run.

@@ -55,14 +55,7 @@ from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.read_standing import read_standing
 from tests.simulation.config import OTHER, Config
 from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedConnection
-from tests.simulation.contents import (
-    COLUMNS,
-    PARTITIONS,
-    POISON,
-    Tuple,
-    partition_of,
-    staged,
-)
+from tests.simulation.contents import COLUMNS, PARTITIONS, POISON, Tuple, partition_of, staged
 from tests.simulation.invariants import Invariants, Mirror
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source

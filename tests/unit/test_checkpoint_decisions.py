@@ -22,11 +22,7 @@ from reliability.core.checkpoint import (
     Phase,
     judge,
 )
-from reliability.core.errors import (
-    CheckpointMismatch,
-    CheckpointTakenOver,
-    LedgerCorruption,
-)
+from reliability.core.errors import CheckpointMismatch, CheckpointTakenOver, LedgerCorruption
 from reliability.core.plan import (
     MAX_ROWS,
     ChangeKind,

@@ -364,8 +364,7 @@ def test_what_may_go_on_or_is_processed_does_not_wait(situation):
 
 
 @pytest.mark.parametrize(
-    "facts",
-    [{"paused": "a migration"}, {"is_throttled": True}, {"lacks_predecessor": True}],
+    "facts", [{"paused": "a migration"}, {"is_throttled": True}, {"lacks_predecessor": True}]
 )
 def test_what_holds_back_a_begin_lets_the_rest_drain(facts):
     held = snapshot(1, **facts)

@@ -16,12 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reliability import Csv, FileSpout
-from reliability.core.errors import (
-    NothingToEmit,
-    ReliabilityError,
-    SourceChanged,
-    SourceUnreadable,
-)
+from reliability.core.errors import NothingToEmit, ReliabilityError, SourceChanged, SourceUnreadable
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.deployment.lazy import pa, pq
 from reliability.spouts import footer, text

@@ -9,17 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliability import (
-    Avg,
-    Count,
-    Latest,
-    MemorySpout,
-    OpaqueState,
-    State,
-    Step,
-    Sum,
-    Topology,
-)
+from reliability import Avg, Count, Latest, MemorySpout, OpaqueState, State, Step, Sum, Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.names import (
     LONGEST_NAME,

@@ -233,11 +233,7 @@ def test_a_link_that_leads_nowhere_is_no_file(home):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("a:b.csv", "colon"),
-        ("12:00/[x].csv", "colon"),
-        (os.fsdecode(b"\xff/a.csv"), "not UTF-8"),
-    ],
+    [("a:b.csv", "colon"), ("12:00/[x].csv", "colon"), (os.fsdecode(b"\xff/a.csv"), "not UTF-8")],
 )
 def test_a_file_whose_name_spark_cannot_read_is_refused(tmp_path, name, reason):
     """With all that a person needs to rename it, and before anything else is looked at."""

@@ -100,8 +100,7 @@ def test_a_refused_login_is_no_outage(said):
 
 
 @pytest.mark.parametrize(
-    "said",
-    ['definition of service "reliability" not found', 'service file "/etc/x" not found'],
+    "said", ['definition of service "reliability" not found', 'service file "/etc/x" not found']
 )
 def test_without_an_address_the_error_says_how_to_give_one(said):
     """A new user was told to check a user and a password that were nowhere."""

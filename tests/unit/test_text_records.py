@@ -23,9 +23,7 @@ MARKS = [
 
 def read(path, width, text=Csv()):  # noqa: B008
     task = ReadRecords(
-        text=text,
-        names=[f"n{number}" for number in range(width)],
-        types=[pa.string()] * width,
+        text=text, names=[f"n{number}" for number in range(width)], types=[pa.string()] * width
     )
     found = [
         tuple(row.values()) for batch in task.read((0, str(path))) for row in batch.to_pylist()
