@@ -35,11 +35,7 @@ from reliability_airflow.context import (
     task_states,
     txids_to_replay,
 )
-from reliability_airflow.releases import (
-    AirflowFailException,
-    AirflowSkipException,
-    is_test_run,
-)
+from reliability_airflow.releases import AirflowFailException, AirflowSkipException, is_test_run
 from reliability_airflow.schedule import active_runs_limit, schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TaskEndedTrigger
 from reliability_airflow.waiting import WaitingOperator

@@ -23,12 +23,7 @@ from typer.core import TyperCommand
 from reliability.cli.options import WATCH, WATCH_SECONDS
 from reliability.cli.terminal import hanging, keeping_stdout, say
 from reliability.core.definitions import Topology
-from reliability.core.errors import (
-    NotPossible,
-    ReliabilityError,
-    TopologyNotFound,
-    TopologyUnknown,
-)
+from reliability.core.errors import NotPossible, ReliabilityError, TopologyNotFound, TopologyUnknown
 from reliability.core.texts import printable
 from reliability.deployment.settings import home
 from reliability.deployment.topologies import load_topology

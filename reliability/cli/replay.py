@@ -28,13 +28,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.select import Selected
 from reliability.transaction.own_run import RunFailed, RunStep
-from reliability.transaction.replay import (
-    Asked,
-    Replayed,
-    ReplayRequest,
-    ReplayResult,
-    ReplayRun,
-)
+from reliability.transaction.replay import Asked, Replayed, ReplayRequest, ReplayResult, ReplayRun
 
 
 @verb(

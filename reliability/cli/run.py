@@ -8,14 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import (
-    ledger,
-    module_of,
-    signals_as_errors,
-    topology_from_code,
-    verb,
-    warn,
-)
+from reliability.cli.app import ledger, module_of, signals_as_errors, topology_from_code, verb, warn
 from reliability.cli.bars import txids_followed
 from reliability.cli.output import format_differences, plain
 from reliability.cli.parts import answer

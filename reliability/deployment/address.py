@@ -26,11 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reliability.core.errors import (
-    DsnUnreadable,
-    LedgerRefusedLogin,
-    PasswordInDsn,
-)
+from reliability.core.errors import DsnUnreadable, LedgerRefusedLogin, PasswordInDsn
 from reliability.core.names import check_database, variable_of
 
 logger = logging.getLogger(__name__)

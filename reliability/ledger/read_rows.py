@@ -9,12 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from reliability.core.acker import Sink
-from reliability.core.coordinator import (
-    AttemptStatus,
-    Blocked,
-    LiveAttempt,
-    StepProgress,
-)
+from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, StepProgress
 from reliability.core.difference import Difference
 from reliability.core.fold import Fold
 from reliability.core.periods import UTC

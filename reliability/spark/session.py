@@ -18,11 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reliability.spark.frames.jvm import (
-    set_for_new_sessions,
-    settings_of,
-    settings_of_new_sessions,
-)
+from reliability.spark.frames.jvm import set_for_new_sessions, settings_of, settings_of_new_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

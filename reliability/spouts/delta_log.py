@@ -19,12 +19,7 @@ from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceChanged, SourceUnreadable
 from reliability.core.remedy import Remedy
 from reliability.deployment.lazy import fs, library, pa
-from reliability.spouts.file_names import (
-    identity_of_decoded,
-    is_uri,
-    locate,
-    without_file_scheme,
-)
+from reliability.spouts.file_names import identity_of_decoded, is_uri, locate, without_file_scheme
 from reliability.spouts.filesystem import open_filesystem
 from reliability.spouts.log_item import LogFile
 from reliability.spouts.table_log import Commit, LoggedFile, TableLog, not_read

@@ -12,12 +12,7 @@ from functools import partial
 from typing import Any
 
 from reliability.core.column import quoted
-from reliability.core.errors import (
-    FileRefused,
-    SchemaMismatch,
-    SourceChanged,
-    SourceUnreadable,
-)
+from reliability.core.errors import FileRefused, SchemaMismatch, SourceChanged, SourceUnreadable
 from reliability.core.remedy import Remedy
 from reliability.deployment.lazy import library, pa, pq
 from reliability.spouts.ddl import ddl_of

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reliability.core.errors import NothingToEmit, ReliabilityError, SourceChanged
 from reliability.core.fold import ACCOUNTING, Fold
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    SourceItem,
-    Spout,
-    Verdict,
-    verdict_of,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, SourceItem, Spout, Verdict, verdict_of
 from reliability.testing.allocated import Txids, as_recorded, parts_of
 from reliability.testing.source import Source
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.types import (
-    MAX_CHARACTERS_OF_A_NUMBER,
-    UUID_FORM,
-    base_type,
-    numeric_form,
-)
+from reliability.core.types import MAX_CHARACTERS_OF_A_NUMBER, UUID_FORM, base_type, numeric_form
 from reliability.deployment.lazy import np, pa, pc
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
 

@@ -17,12 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from reliability.core.attempt import Grant
-from reliability.core.errors import (
-    LedgerBusy,
-    ParkNotPossible,
-    TxidNotSkipped,
-    UnskipNotPossible,
-)
+from reliability.core.errors import LedgerBusy, ParkNotPossible, TxidNotSkipped, UnskipNotPossible
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.remedy import Remedy
 from reliability.core.skip import Skipped

@@ -36,23 +36,12 @@ from reliability.core.errors import (
 )
 from reliability.core.periods import UTC
 from reliability.core.schedule import Schedule
-from reliability.core.spout import (
-    BatchMeta,
-    Interval,
-    SourceItem,
-    SpoutKind,
-    check_overlap,
-)
+from reliability.core.spout import BatchMeta, Interval, SourceItem, SpoutKind, check_overlap
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
 from reliability.ledger.locks import check_coordinator, holding
 from reliability.ledger.read_rows import batch_of, ends_of, interval_of, stored_batch
 from reliability.transaction.emit.refreeze import refreeze
-from reliability.transaction.emit.requests import (
-    Run,
-    TaskContact,
-    check_committed,
-    contact_in,
-)
+from reliability.transaction.emit.requests import Run, TaskContact, check_committed, contact_in
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
 from reliability.transaction.topology.lifecycle import declare
 

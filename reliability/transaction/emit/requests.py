@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reliability.core.clear_or_retry import Contact, judge_contact, kind_of_new_request
-from reliability.core.errors import (
-    NoRequest,
-    NothingToReplay,
-    ReliabilityError,
-    RunUnsatisfied,
-)
+from reliability.core.errors import NoRequest, NothingToReplay, ReliabilityError, RunUnsatisfied
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.statement_key import StatementKey, TxidKey
 from reliability.core.texts import with_code

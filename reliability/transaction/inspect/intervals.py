@@ -18,12 +18,7 @@ from reliability.core.standing import Standing
 from reliability.core.texts import backfill_command, clear_command, with_code
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import (
-    AnswersOfTopology,
-    ask_of_topologies,
-    interval_of,
-    made_of,
-)
+from reliability.ledger.read_rows import AnswersOfTopology, ask_of_topologies, interval_of, made_of
 from reliability.transaction.inspect.expected import (
     MOST,
     Gap,
