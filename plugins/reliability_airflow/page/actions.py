@@ -17,13 +17,10 @@ from reliability.core.txids import format_txids
 from reliability.deployment.airflow_api import TaskInstance, task_ids
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
-from reliability.transaction.correct.resume_runs import (
-    tasks_of_topology,
-    tasks_of_txids,
-    undone_runs,
-)
+from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import RunToClear, roll_back
 from reliability.transaction.correct.rollback import release as release_txids
+from reliability.transaction.correct.tasks_to_clear import tasks_of_topology, tasks_of_txids
 from reliability.transaction.topology.lifecycle import pause as pause_topology
 from reliability.transaction.topology.lifecycle import resume as resume_topology
 from reliability_airflow.page.access import UserName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
@@ -20,13 +20,18 @@ from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.read_rows import ends_of, interval_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
+from reliability.transaction.correct.tasks_to_clear import (
+    COMMITTED,
+    TRANSACTION,
+    Task,
+    ends_of_topology,
+    tasks_of_topology,
+    tasks_of_txids,
+)
 
 if TYPE_CHECKING:
-    from reliability.deployment.airflow_api import Airflow, Backfill, DagRun, TaskInstance
+    from reliability.deployment.airflow_api import Airflow, Backfill, DagRun
 
-TRANSACTION = "transaction."
-COMMITTED = "committed"
-Task = tuple[str, int]
 #: Prefixes of run ids that Airflow refuses for a run triggered by hand.
 RESERVED = (
     *("scheduled__", "backfill__", "operator_triggered__"),
@@ -102,64 +107,96 @@ def runs_to_resume(
 
     What Airflow has no run of comes last, each with what makes a new one.
     """
-    asked: set[int] = set()
-    lost: dict[int, RunKey] = {}  # the last run that Airflow no longer has, by txid
-    elsewhere: dict[RunKey, list[int]] = {}  # runs of DAGs that this Airflow does not have
     # first: a run that begins to emit meanwhile is none of these
     rows = connection.all("unfinished_emissions", topology=topology)
-    unfinished = {(row["dag_id"], row["run_id"]): row for row in rows}
-    dags_here: list[str] = []
-    without_run = _WithoutRun(connection, api, topology, dags_here)
+    look = _Look(connection, api, topology, {(row["dag_id"], row["run_id"]): row for row in rows})
     for dag in connection.all("dags_of_topology", topology=topology):
         dag_id = dag["dag_id"]
         if dag_id == COMMAND_LINE:
-            for row in undone_of_dag(connection, topology, dag_id):
-                lost |= {txid: (dag_id, row["run_id"]) for txid in row["undone"]}
-                asked.update({*row["open"]} - {*row["undone"]})  # a later one works on these
-            continue
-        runs_of_dag = api.runs(dag_id)
-        if runs_of_dag is None:
-            rows = undone_of_dag(connection, topology, dag_id)
-            elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
-            continue
-        dags_here.append(dag_id)
-        backfills = cache(partial(api.backfills, dag_id))
-        runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
-        with connection.transaction(reads_only=True) as tx:
-            known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
-            group = group_of(tx, topology, dag_id)
+            look.at_command_line()
+        elif (runs := api.runs(dag_id)) is None:
+            look.at_elsewhere(dag_id)
+        else:
+            yield from look.at_runs(dag_id, list(runs))
+    yield from look.at_what_has_no_run()
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look at what the ledger and Airflow have of the runs of a topology.
+
+    :param unfinished: emissions that have not ended, or have failed, by their run
+    :param dags_here: the DAGs of the topology that this Airflow has
+    :param asked: the txids that a run works on, or is to be cleared for
+    :param lost: the last run that Airflow no longer has, by txid
+    :param elsewhere: the txids of runs of DAGs that this Airflow does not have
+    """
+
+    connection: LedgerConnection
+    api: Airflow
+    topology: str
+    unfinished: dict[RunKey, Row]
+    dags_here: list[str] = field(default_factory=list)
+    asked: set[int] = field(default_factory=set)
+    lost: dict[int, RunKey] = field(default_factory=dict)
+    elsewhere: dict[RunKey, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def without_run(self) -> _WithoutRun:
+        return _WithoutRun(self.connection, self.api, self.topology, self.dags_here)
+
+    def at_command_line(self) -> None:
+        for row in undone_of_dag(self.connection, self.topology, COMMAND_LINE):
+            self.lost |= {txid: (COMMAND_LINE, row["run_id"]) for txid in row["undone"]}
+            self.asked.update({*row["open"]} - {*row["undone"]})  # a later one works on these
+
+    def at_elsewhere(self, dag_id: str) -> None:
+        rows = undone_of_dag(self.connection, self.topology, dag_id)
+        self.elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
+
+    def at_runs(self, dag_id: str, runs: Sequence[DagRun]) -> Iterator[RunToResume]:
+        """Yield those of a DAG's runs that are undone.
+
+        :param runs: as they were before the ledger is asked: one that ends meanwhile is at work
+        """
+        self.dags_here.append(dag_id)
+        with self.connection.transaction(reads_only=True) as tx:
+            known = {row["run_id"]: row for row in undone_of_dag(tx, self.topology, dag_id)}
+            group = group_of(tx, self.topology, dag_id)
+        backfills = cache(partial(self.api.backfills, dag_id))
         for run in runs:
-            unfinished.pop((dag_id, run.run_id), None)
-            of_run = known.pop(run.run_id, None)
-            has_emitted_since = partial(_has_emitted_since, connection, topology, dag_id, run)
-            to_resume = _to_resume(api, dag_id, group, run, of_run, asked, has_emitted_since)
+            self.unfinished.pop((dag_id, run.run_id), None)
+            row = known.pop(run.run_id, None)
+            has_emitted_since = partial(self._has_emitted_since, dag_id, run)
+            to_resume = _to_resume(self.api, dag_id, group, run, row, self.asked, has_emitted_since)
             is_to_start = to_resume is not None or run.state == "queued"
             if is_to_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
-                to_resume = without_run.cancelled(dag_id, run, to_resume)
+                to_resume = self.without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
                 if to_resume.next_step is None:
-                    asked.update(to_resume.txids)
+                    self.asked.update(to_resume.txids)
                 yield to_resume
-            if of_run is not None:
-                asked.update(of_run["open"])  # it works on these
-        lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
-    for key, undone in elsewhere.items():
-        if dags_here:  # the DAG was renamed: a run of the other one takes its txids up
-            lost |= dict.fromkeys(undone, key)
-        elif txids := tuple(txid for txid in undone if txid not in asked):
-            asked.update(txids)
-            yield without_run.elsewhere(key, txids)
-    lost = {txid: key for txid, key in lost.items() if txid not in asked}
-    yield from without_run.runs(lost, unfinished)
+            if row is not None:
+                self.asked.update(row["open"])  # it works on these
+        for run_id, row in known.items():
+            self.lost |= {txid: (dag_id, run_id) for txid in row["undone"]}
 
+    def at_what_has_no_run(self) -> Iterator[RunToResume]:
+        """Yield the runs to make again, after all DAGs were looked at."""
+        for key, undone in self.elsewhere.items():
+            if self.dags_here:  # the DAG was renamed: a run of the other one takes its txids up
+                self.lost |= dict.fromkeys(undone, key)
+            elif txids := tuple(txid for txid in undone if txid not in self.asked):
+                self.asked.update(txids)
+                yield self.without_run.elsewhere(key, txids)
+        lost = {txid: key for txid, key in self.lost.items() if txid not in self.asked}
+        yield from self.without_run.runs(lost, self.unfinished)
 
-def _has_emitted_since(
-    connection: LedgerConnection, topology: str, dag_id: str, run: DagRun
-) -> bool:
-    """Say whether another run has emitted the interval of a run since that has tried to."""
-    key = {"topology": topology, "dag_id": dag_id, "run_id": run.run_id}
-    row = connection.one("emitted_since_by_another_run", **key, **ends_of(run.interval))
-    return bool(row["is_emitted"])
+    def _has_emitted_since(self, dag_id: str, run: DagRun) -> bool:
+        """Say whether another run has emitted the interval of a run since that has tried to."""
+        key = {"topology": self.topology, "dag_id": dag_id, "run_id": run.run_id}
+        query = "emitted_since_by_another_run"
+        return bool(self.connection.one(query, **key, **ends_of(run.interval))["is_emitted"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +395,7 @@ def _to_resume(
         was_skipped = row is not None and states.get(group + COMMITTED) == "skipped"
         if group and states.get(group + SETTLE) == "success" and not was_skipped:
             return None
-        return clearing(_ends(tasks, group), "its txids are done")
+        return clearing(ends_of_topology(tasks, group), "its txids are done")
     own = tasks_of_txids(tasks, group, undone, api.emitted(dag_id, run.run_id, group + EMIT))
     if own is None:
         return clearing(whole, "Airflow no longer has what emit returned")
@@ -366,65 +403,6 @@ def _to_resume(
     if row is not None and not reason and {*undone} & {*row["open"]}:
         reason = "it ended, or is silent, and its request is still open"
     return clearing(own, reason or "undone")
-
-
-def tasks_of_topology(tasks: Sequence[TaskInstance], group: str) -> tuple[Task, ...]:
-    """Return what to clear of a run so that it emits again; empty for all of the run.
-
-    :param tasks: all of the run's
-    :param group: what the ids of the topology's tasks begin with, such as `shop.`; empty in a DAG
-        of the topology alone
-    """
-    if not group:
-        return ()
-    own = [(task.task_id, task.map_index) for task in tasks if task.task_id.startswith(group)]
-    return (*dict.fromkeys((*own, *_not_started(tasks, group))),)
-
-
-def tasks_of_txids(
-    tasks: Sequence[TaskInstance], group: str, txids: Sequence[int], emitted: Sequence[int] | None
-) -> tuple[Task, ...] | None:
-    """Return what to clear of a run for some of its txids, with what ends the run.
-
-    :param tasks: all of the run's
-    :param group: as in `tasks_of_topology`
-    :param emitted: what its `emit` returned, None if Airflow no longer has it
-    :returns: None if the txids are not all in `emitted`: only a clear of all tasks helps
-    """
-    if emitted is None or not {*txids} <= {*emitted}:
-        return None
-    indexes = {emitted.index(txid) for txid in txids}
-    if {*emitted} <= {*txids}:
-        indexes.add(-1)  # what was skipped before it was mapped; mapped, it is all of the run's
-    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
-    mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
-    return (*mapped, *_ends(tasks, group))
-
-
-def _ends(tasks: Sequence[TaskInstance], group: str) -> tuple[Task, ...]:
-    """Return the tasks that end a topology, with what has not started behind them."""
-    ends = [(SETTLE, -1)] if not group else [(group + COMMITTED, -1), (group + SETTLE, -1)]
-    return (*ends, *_not_started(tasks, group))
-
-
-def _not_started(tasks: Sequence[TaskInstance], group: str) -> list[Task]:
-    """Return what has not started behind a topology's tasks, as these did not succeed.
-
-    `fail_fast` and `dagrun_timeout` let Airflow skip it; what a branch has skipped, it skips again.
-    What has emitted in another topology's group is resumed with that.
-    """
-    states = {task.task_id: task.state for task in tasks if task.map_index < 0}
-    own = [group + name for name in (EMIT, COMMITTED, SETTLE)]
-    stops = {"upstream_failed", *({states.get(name) for name in own[1:]} & {"skipped"})}
-    others = {name.removesuffix(SETTLE) for name in states if name.endswith(f".{SETTLE}")} - {group}
-    emitted = [other for other in others if states.get(other + EMIT) == "success"]
-    return [
-        (task.task_id, task.map_index)
-        for task in tasks
-        if task.state in stops
-        and task.task_id not in own
-        and not task.task_id.startswith((group + TRANSACTION, *emitted))
-    ]
 
 
 def emitted_by_run(
