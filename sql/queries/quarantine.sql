@@ -8,8 +8,9 @@ SELECT topology, txid, interval_start, interval_end, interval_zone, step, reason
  ORDER BY topology, txid, step, reason;
 
 -- quarantined_rows --
--- The rows in quarantine of some txids.
-SELECT txid, step, reason, item, row, contents, is_cut, xor, count, source
+-- The rows in quarantine of some txids, as `quarantine show --json` prints them.
+SELECT txid, interval_start, interval_end, interval_zone, step, number, reason, item, row, contents,
+       is_cut, xor, count, committed_at, source
   FROM reliability.quarantine
  WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
  ORDER BY txid, step, number;

@@ -104,7 +104,7 @@ def _grant_here(
         digests = {s.name: s.digest() for s in topology.states if not s.database}
         if row["definition_digests"] != digests:
             check_states(tx, topology)
-        if row["databases"] != [*topology.databases]:
+        if {*row["databases"]} != {*topology.databases}:
             raise changed_databases(topology.name, row["databases"], topology.databases)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
