@@ -209,7 +209,7 @@ def build_tasks(
     transactions >> settle
     if scope:
         # The ledger says what is done, also of a commit that Airflow has lost, or has stopped.
-        # With fail_fast it takes only this rule, the same for a group without setup tasks.
+        # With fail_fast Airflow takes only another rule, which means the same without setup tasks.
         is_fast = emit.dag.fail_fast
         rule = TriggerRule.ALL_DONE_SETUP_SUCCESS if is_fast else TriggerRule.ALL_DONE
         committed = CommittedOperator(task_id="committed", trigger_rule=rule, **txids)

@@ -232,7 +232,7 @@ def _not_made_again(tables: StateTables, why: str, way: str) -> StateDefinitionC
 
 
 def dependents_of(tx: DatabaseTransaction, tables: StateTables) -> Sequence[str]:
-    """Return the views and foreign keys of others that depend on a state's table."""
+    """Return what depends on a state's table, such as a view or a foreign key of another one."""
     return [row["dependent"] for row in tx.all("dependents_of_table", table=tables.target_name)]
 
 

@@ -1,7 +1,7 @@
 // Dialogs, refreshing, plots, and links from Airflow's frame to Airflow's own pages.
 
 const { base, airflow } = document.documentElement.dataset;
-const PAGE = 100; // as many as Airflow answers at once
+const PAGE = 100; // tasks that Airflow is asked for at once
 const HEADERS = { "X-Reliability": "page", Accept: "text/html" };
 
 // --- refreshing ----------------------------------------------------------------------------------
