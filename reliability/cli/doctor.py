@@ -36,6 +36,7 @@ from reliability.core.errors import (
 from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
 from reliability.core.sessions import lacking_sessions, sessions_at_once
+from reliability.core.texts import with_code
 from reliability.deployment.address import (
     DatabaseAddress,
     address_of,
@@ -309,7 +310,7 @@ def _database(database: str) -> Iterator[CheckResult]:
             yield _pooler(connection, f"{where}: pooler")
             yield from _migrated(connection, where)
     except ReliabilityError as error:
-        yield _fail(where, f"[{error.code}] {error.message}", error.what_to_do)
+        yield _fail(where, with_code(error.code, error.message), error.what_to_do)
 
 
 def _address(check: str, address: DatabaseAddress) -> CheckResult:
@@ -490,7 +491,7 @@ def _executors(address: DatabaseAddress, check: str) -> CheckResult:
         with LedgerConnection(address, "reliability cli") as connection:
             facts = connection.one("executor_facts")
     except ReliabilityError as error:
-        return _fail(check, f"[{error.code}] {error.message}", error.what_to_do)
+        return _fail(check, with_code(error.code, error.message), error.what_to_do)
     role = f"{facts['role']}, by {address.origin}"
     if not facts["may_stage"]:
         todo = f"`reliability migrate --roles`, then GRANT the executors' role TO {facts['role']};"

@@ -18,6 +18,7 @@ from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.set_aside import Kind
+from reliability.core.texts import with_code
 from reliability.core.txids import format_intervals
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import difference_of, interval_text
@@ -132,7 +133,7 @@ def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) 
     yield from entries(
         "what happened (UTC)",
         [
-            (f"{format_value(e.happened_at)}  {e.status.value}", _why(e.reason_code, e.reason))
+            (f"{format_value(e.happened_at)}  {e.status.value}", with_code(e.reason_code, e.reason))
             for e in report.events
         ],
         *(e.status.value for e in report.events),
@@ -143,7 +144,7 @@ def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) 
 
 def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
     number = f" as c={report.commit_number}" if report.commit_number is not None else ""
-    why = _why(report.reason_code, report.reason)
+    why = with_code(report.reason_code, report.reason)
     yield "attempt", f"{report.attempt} of {report.topology}"
     yield "interval", interval
     yield "status", f"{report.status.value}{number}{f': {why}' if why else ''}"
@@ -275,10 +276,6 @@ def _found_by(audit: AuditOutcome) -> str:
 
 def _known(value: bool | None) -> str:
     return "not known" if value is None else format_value(value)
-
-
-def _why(code: str | None, reason: str | None) -> str:
-    return f"[{code}] {reason or ''}".strip() if code else reason or ""
 
 
 # --- a txid --------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ _ALTERED = (
     "TOPOLOGY` says how to mend it. If the name is in an audit, a trigger or a function of yours, "
     "correct it there."
 )
+_TOLD = "the message is Postgres's own; change what it names, then let the task run again."
 #: What to do about a refusal, by its SQLSTATE or class.
 _REMEDIES = {
     "22003": _NO_VALUE,
@@ -78,10 +79,10 @@ _REMEDIES = {
     "or hash the value in the process function.",
     "54011": "a table has at most 1,600 columns, with the hidden ones of its state: spread them "
     "over several states.",
-    "55000": "the message is Postgres's own; change what it names, then let the task run again. A "
-    "table that is published, but has no replica identity: ALTER TABLE … REPLICA IDENTITY FULL.",
+    "55000": f"{_TOLD} A table that is published, but has no replica identity: "
+    "ALTER TABLE … REPLICA IDENTITY FULL.",
     "55P03": "",
-    "55": "the message is Postgres's own; change what it names, then let the task run again.",
+    "55": _TOLD,
 }
 
 

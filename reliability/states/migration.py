@@ -57,11 +57,11 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
         if any(column["is_lost"] for column in actual):
             problems.append(f"table {name} is unlogged: a crash of the server would empty it")
             logged.append(SQL("ALTER TABLE {} SET LOGGED").format(table))
-    if not tables.is_view and any(not column["is_in_table"] for column in target):
+    is_other = is_of_other_kind(tables, target)
+    if is_other and not tables.is_view:
         problems.append(f"{tables.target_name} is no table")
         lost.append(tables.target_name)
-    takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
-    if takes_the_views_place:
+    elif is_other:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
     elif tables.is_view and target and not _asks_headers(tx, tables):
         problems.append(f"view {tables.target_name} does not ask the ledger which rows count")
@@ -82,12 +82,7 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
     if not problems:
         return None
     if tables.is_view and len(problems) > len(logged):
-        is_kept = [c["name"] for c in target] == [*tables.target_columns()] and not (
-            takes_the_views_place or statements or _differences(target, tables.target_columns())
-        )
-        make_way = _rename(tables) if takes_the_views_place else tables.drop_view()
-        schema = _create_schema(tx, tables)
-        statements = [*schema, *([] if is_kept else [make_way]), *statements, tables.create_view()]
+        statements = _create_view(tx, tables, target, statements)
     if lost:
         return AlteredTables("; ".join(problems), f"{' and '.join(lost)}: {_BACKUP}.")
     script = "".join(f"{tx.text_of(statement)};\n" for statement in [*statements, *logged])
@@ -116,6 +111,34 @@ def _create_schema(tx: DatabaseTransaction, tables: StateTables) -> list[Composa
     """Create the schema of the target if somebody has dropped it."""
     exists = tx.one("schema_exists", schema=tables.state.target[0])["exists"]
     return [] if exists else [tables.create_schema()]
+
+
+def _create_view(
+    tx: DatabaseTransaction,
+    tables: StateTables,
+    target: Sequence[Row],
+    statements: Sequence[Composable],
+) -> list[Composable]:
+    """Create the view, after the statements that mend what it reads.
+
+    What is in its place makes way; a view of the same columns stays, with its grants.
+    """
+    make_way: list[Composable] = []
+    want = tables.target_columns()
+    if is_of_other_kind(tables, target):
+        make_way = [_rename(tables)]
+    elif statements or [c["name"] for c in target] != [*want] or _differences(target, want):
+        make_way = [tables.drop_view()]
+    return [*_create_schema(tx, tables), *make_way, *statements, tables.create_view()]
+
+
+def is_of_other_kind(tables: StateTables, target: Sequence[Row]) -> bool:
+    """Say whether something else is in the target's place: no table, or no view where it is one.
+
+    :param target: its columns, of the query `table_columns`
+    """
+    kind = "is_in_view" if tables.is_view else "is_in_table"
+    return any(not column[kind] for column in target)
 
 
 def _asks_headers(tx: DatabaseTransaction, tables: StateTables) -> bool:

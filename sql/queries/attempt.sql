@@ -50,7 +50,7 @@ SELECT p.topology, c.position,
          WHERE n.topology = t.topology AND n.txid = t.txid) AS newest_attempt,
        coalesce((SELECT jsonb_object_agg(d.state, d.definition_digest) FROM reliability.state d
                   WHERE d.topology = p.topology), '{}') AS definition_digests,
-       ARRAY(SELECT DISTINCT o.database FROM reliability.participant o
+       ARRAY(SELECT o.database FROM reliability.participant o
               WHERE o.topology = p.topology ORDER BY o.database) AS databases,
        EXISTS (SELECT FROM reliability.exclusion x
                 WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions

@@ -16,7 +16,7 @@ from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.replay import ReplayRequest, ReplayRun
 from tests.replay.shop import Shop, committed, made
-from tests.support.fix_postgres import execute
+from tests.support.fix_postgres import execute, statements_of
 from tests.support.fix_shop import shop_with
 
 WRONG = (
@@ -62,7 +62,7 @@ def test_what_an_error_says_of_an_altered_table_brings_every_row_back(shop, conn
         with pytest.raises(StateDefinitionChanged) as refused:
             shop.deliver(made(txid))
         remedy = refused.value.what_to_do
-        execute(connection, remedy.partition("BEGIN;")[2].partition("COMMIT;")[0])
+        execute(connection, statements_of(refused.value))
         assert ("replay the txids" in remedy) is (done in REPLAYED), done
         if done in REPLAYED:
             told = [of(shop.replay(n), "log").by_hand for n in range(1, txid)]

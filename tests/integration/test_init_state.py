@@ -1,4 +1,4 @@
-"""init_state: a state's tables are made and checked, and never changed behind one's back (H7)."""
+"""init_states: a state's tables are made and checked, and never changed behind one's back (H7)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.texts import as_json
 from reliability.states.alteration import StateChange
 from reliability.states.kinds import stored_state
-from reliability.transaction.topology.declare import init_state
-from tests.support.fix_postgres import rolled_back
+from reliability.transaction.topology.declare import init_states
+from tests.support.fix_postgres import rolled_back, statements_of
 from tests.support.one_state import TOPOLOGY, OneState
 
 KEY = {"k": "bigint"}
@@ -38,7 +38,7 @@ def tx(shared_connection):
 
 
 def declare(tx, state):
-    init_state(tx, stored_state(TOPOLOGY, state))
+    init_states(tx, TOPOLOGY, [stored_state(TOPOLOGY, state)])
 
 
 def rows(*values):
@@ -121,8 +121,7 @@ def test_a_table_that_was_altered_is_refused_with_what_repairs_it(tx, change, sa
 
 def run_remedy(tx, error):
     """Run the statements of the remedy, as a person would."""
-    statements = error.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]
-    tx.run(SQL(statements))
+    tx.run(SQL(statements_of(error)))
 
 
 @pytest.mark.parametrize(

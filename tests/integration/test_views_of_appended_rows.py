@@ -33,7 +33,13 @@ from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made
-from tests.support.fix_postgres import execute, own_session, rows, wait_until_it_waits
+from tests.support.fix_postgres import (
+    execute,
+    own_session,
+    rows,
+    statements_of,
+    wait_until_it_waits,
+)
 
 VALUES = {"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")}
 VIEWED = State("viewed", key={"k": "bigint"}, values=VALUES, as_view=True)
@@ -316,8 +322,7 @@ def test_what_takes_the_views_place_is_refused(large, connection):
             tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original_{txid}"))
         with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
             declare(connection, large.topology)
-        remedy = refused.value.what_to_do
-        execute(connection, remedy.partition("BEGIN;")[2].partition("COMMIT;")[0])
+        execute(connection, statements_of(refused.value))
         execute(connection, f"DROP {kind} public.viewed_replaced")
         large.commit(made(txid))
         assert rows(connection, SEEN) == [(each, 0, 6) for each in range(1, txid + 1)]
@@ -327,7 +332,7 @@ def test_what_takes_the_views_place_is_refused(large, connection):
     assert (3, 0, 6) in rows(connection, SEEN)
     with pytest.raises(StateDefinitionChanged, match="not ask the ledger which rows") as refused:
         declare(connection, large.topology)
-    mended = refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]
+    mended = statements_of(refused.value)
     assert "DROP" not in mended  # which would take its grants
     execute(connection, mended)
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6), (3, 1, 6)]

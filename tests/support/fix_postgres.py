@@ -17,6 +17,7 @@ from psycopg2.sql import SQL, Composable, Identifier, Placeholder
 
 from dev.demo.guard import end_with_parent
 from dev.services.environment import Environment
+from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
@@ -325,6 +326,11 @@ def connection(dsn) -> Iterator[LedgerConnection]:
 def execute(connection: LedgerConnection, statement: str, **parameters: object) -> None:
     """Do to the database what no verb does."""
     connection.run(SQL(statement), **parameters)
+
+
+def statements_of(error: ReliabilityError) -> str:
+    """Return what a remedy says to run in a transaction."""
+    return error.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]
 
 
 def rows(

@@ -22,7 +22,7 @@ from reliability.ledger.connection import DatabaseTransaction
 from reliability.ledger.failures import translate
 from reliability.states.kinds import stored_state
 from reliability.states.tables import SINGLE_ROW_KEY
-from reliability.transaction.topology.declare import init_state
+from reliability.transaction.topology.declare import init_states
 
 TOPOLOGY = "one"
 ATTEMPT = SQL("""
@@ -54,7 +54,7 @@ class OneState:
             "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES (%(t)s, 1)"
         )
         tx.run(SQL(topology), t=TOPOLOGY)
-        init_state(tx, self.tables)
+        init_states(tx, TOPOLOGY, [self.tables])
 
     # --- what a pipeline does --------------------------------------------------------------------
 

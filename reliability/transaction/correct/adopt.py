@@ -28,7 +28,7 @@ from reliability.transaction.process.attempt_messages import read_erased
 from reliability.transaction.topology.declare import (
     check_table_is_nobodys,
     check_tables,
-    init_state,
+    init_states,
     keep_history,
     record_state,
 )
@@ -215,7 +215,7 @@ def _take_over(tx: DatabaseTransaction, adopted: AdoptedTable) -> tuple[tuple[st
         record_state(tx, own)
         keep_history(tx, own)
     else:
-        init_state(tx, own)
+        init_states(tx, own.topology, [own])
         if count_rows(tx, own):
             raise _not_possible(own, f"its table {own.target_name} has rows already")
     statements = [*adopted.statements(), *adopted.contribute()]

@@ -16,6 +16,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_at_rest, lock_topology
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
+from reliability.states.migration import is_of_other_kind
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
@@ -147,7 +148,7 @@ def _check_unused(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: 
 def _check_there(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: bool) -> None:
     name, kind = tables.target_name, "view" if tables.is_view else "table"
     columns = tx.all("table_columns", table=name)
-    if any(not column[f"is_in_{kind}"] for column in columns):
+    if is_of_other_kind(tables, columns):
         raise DropNotPossible(
             f"{name} is no {kind} any more: somebody has put something else in its place",
             remedy="rename what is there now, or drop it, and call it again.",

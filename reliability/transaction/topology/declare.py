@@ -38,25 +38,25 @@ def declare_states(
     if has_committed:
         check_states(tx, topology, database)
     tables = [stored_state(topology.name, s) for s in topology.states if s.database == database]
-    for state in tables:
-        init_state(tx, state)
+    init_states(tx, topology.name, tables)
     check_rights(tx, tables)
 
 
-def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Create a state's tables, or check that they match its definition.
+def init_states(tx: DatabaseTransaction, topology: str, states: Iterable[StateTables]) -> None:
+    """Create the tables of a topology's states, or check that they match their definitions.
 
     :raises StateDefinitionChanged: the definition differs from the ledger's; or a table was
         altered; the error contains the statements to run
     :raises TargetTableTaken: its table belongs to another state, or existed before (H7)
     """
-    recorded = recorded_states(tx, tables.topology).get(tables.name)
-    if recorded is None:
-        declare_state(tx, tables)
-    else:
-        _check_definition(tx, tables.topology, tables.state, recorded)
-        check_tables(tx, tables)
-    keep_history(tx, tables)
+    recorded = recorded_states(tx, topology)
+    for tables in states:
+        if tables.name in recorded:
+            _check_definition(tx, topology, tables.state, recorded[tables.name])
+            check_tables(tx, tables)
+        else:
+            declare_state(tx, tables)
+        keep_history(tx, tables)
 
 
 def check_states(tx: DatabaseTransaction, topology: Topology, database: str = COORDINATOR) -> None:
