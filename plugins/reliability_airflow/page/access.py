@@ -148,8 +148,10 @@ def same_origin(request: Request) -> None:
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
-    if HEADER not in request.headers or site != "same-origin":
-        raise HTTPException(403, "this request does not come from the page")
+    if HEADER not in request.headers:
+        raise HTTPException(403, f"this request lacks the header {HEADER}, which the page sets")
+    if site != "same-origin":
+        raise HTTPException(403, "this request does not come from the page, but from another site")
     if origin is not None and urlsplit(origin).netloc != (host := request.headers.get("host")):
         raise HTTPException(
             403, f"the page was not loaded from {origin}: this is {host}. A proxy must pass on Host"

@@ -57,7 +57,7 @@ async function replaceParts() {
 
 function sayThatItIsOld(why) {
   if (document.querySelector("#old")) return;
-  const text = `Since ${new Date().toISOString().slice(11, 19)} this page has not been refreshed: ${why}. If that stays so, reload it.`;
+  const text = `Since ${new Date().toISOString().slice(11, 19)} UTC this page has not been refreshed: ${why}. If that stays so, reload it.`;
   document.querySelector("#main").insertAdjacentHTML("afterbegin", `<div id="old">${errorNote(text)}</div>`);
 }
 
@@ -113,11 +113,13 @@ addEventListener("pageshow", (event) => {
 
 async function post(form) {
   const body = new URLSearchParams(new FormData(form));
+  let html;
   try {
-    answer(form, await askPage(form.dataset.posts, { method: "POST", body }));
+    html = await askPage(form.dataset.posts, { method: "POST", body });
   } finally { // it may have been done, whatever the answer
     if (!body.get("dry_run")) markChanged(form);
   }
+  answer(form, html); // takes the form away if an answer held it
 }
 
 // A run of the DAG with these txids in its conf, asked of Airflow's own API with the user's session.
@@ -141,21 +143,22 @@ async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
   const { actions } = form.dataset;
   const whole = [], gone = [];
+  const lost = () => (gone.length ? errorNote(`Airflow no longer has ${gone.map((run) => run.run_id).join(", ")}. The command line's resume-runs says what makes such a run anew.`) : "");
   for (const [place, run] of runs.entries()) {
     const text = await askPage(`${actions}/undone`, { method: "POST" });
-    const now = parsed(text).querySelector("[data-clears]");
-    const still = new Set(JSON.parse(now?.dataset.clears ?? "[]").flatMap((one) => one.txids));
-    if (!run.txids.every((txid) => still.has(txid))) { // a clear would replay what is done
+    const undone = JSON.parse(parsed(text).querySelector("[data-clears]")?.dataset.clears ?? "[]");
+    const now = undone.find((one) => one.dag_id === run.dag_id && one.run_id === run.run_id);
+    if (!run.txids.every((txid) => now?.txids.includes(txid))) { // a clear would replay what is done
       const count = place - gone.length;
       const cleared = count ? `Only ${count} of ${runs.length} runs were cleared` : "Nothing was cleared";
-      answer(form, errorNote(`${cleared}: somebody has worked on these since they were shown.`) + text);
+      answer(form, errorNote(`${cleared}: somebody has worked on these since they were shown.`) + lost() + text);
       return;
     }
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
     const tasks = await tasksOf(`${path}/taskInstances`);
     if (tasks === null) {
-      gone.push(run.run_id);
+      gone.push(run);
       continue;
     }
     const emitted = await emittedBy(`${path}/taskInstances/${run.group}emit`);
@@ -166,14 +169,13 @@ async function clear(form) {
     if (task_ids.length) await ask("POST", `${dag}/clearTaskInstances`, { body: { ...how, dag_run_id: run.run_id, task_ids } });
     else await ask("POST", `${path}/clear`, { body: how });
     if (!is_known) whole.push(run.run_id);
-    form.dataset.clears = JSON.stringify(runs.slice(place + 1)); // a second try clears none twice
+    form.dataset.clears = JSON.stringify([...gone, ...runs.slice(place + 1)]); // clears none twice
     markChanged(form);
   }
   const count = runs.length - gone.length;
   const done = `${count === 1 ? "1 run is" : `${count} runs are`} cleared: Airflow works on ${count === 1 ? "it" : "them"}.`;
   const wholly = whole.length ? ` All tasks of ${whole.join(", ")}: Airflow no longer has what emit returned.` : "";
-  const lost = `Airflow no longer has ${gone.join(", ")}. The command line's resume-runs says what makes such a run anew.`;
-  answer(form, (count ? note("good", "✓", done + wholly) : "") + (gone.length ? errorNote(lost) : ""));
+  answer(form, (count ? note("good", "✓", done + wholly) : "") + lost());
 }
 
 // All tasks of a run; null if Airflow no longer has it. A short page need not be the last one: Airflow
@@ -196,7 +198,7 @@ async function askPage(path, { method = "GET", body } = {}) {
   const isOwn = response.headers.has("X-Reliability");
   if (response.ok && isOwn) return text;
   const html = isOwn && response.headers.get("content-type")?.includes("text/html") ? text : undefined;
-  throw Object.assign(new Error(refusal(method, response, text)), { html });
+  throw Object.assign(new Error(refusal(method, response, text, " (it lacks the header X-Reliability)")), { html });
 }
 
 async function answerOf(path, options) {
@@ -230,11 +232,13 @@ async function ask(method, path, { body, or404 } = {}) {
   throw new Error(refusal(method, response, text));
 }
 
-function refusal(method, { ok, status }, text) {
-  if (status === 401) return `Airflow refuses it (401): ${detailOf(text)}. Log in in another tab, and try again.`;
-  if (ok) return `This was not answered by Airflow: ${detailOf(text)}`; // but by a login or a proxy
-  const then = status >= 500 && method !== "GET" ? " It may have been done: look before you do it again." : "";
-  return `Airflow refuses it (${status}): ${detailOf(text)}${then && "."}${then}`;
+function refusal(method, { ok, status }, text, shownBy = "") {
+  const what = ok ? `This was not answered by Airflow${shownBy}` : `Airflow refuses it (${status})`; // but by a login or a proxy
+  const mayBeDone = method !== "GET" && (ok || status >= 500);
+  const then = status === 401 ? " Log in in another tab, and try again."
+    : mayBeDone ? " It may have been done: look before you do it again." : "";
+  const detail = detailOf(text).replace(/[.:]$/, "");
+  return `${what}${detail && `: ${detail}`}.${then}`;
 }
 
 function detailOf(text) {
@@ -242,9 +246,11 @@ function detailOf(text) {
     const { detail } = JSON.parse(text);
     if (typeof detail === "string") return detail;
     if (Array.isArray(detail)) return detail.map((one) => `${one.loc?.at(-1)}: ${one.msg}`).join("; ");
-    return JSON.stringify(detail);
+    return JSON.stringify(detail) ?? "";
   } catch {
-    return parsed(text.replaceAll("<", " <")).body.textContent.replace(/\s+/g, " ").trim().slice(0, 200);
+    const { body } = parsed(text.replaceAll("<", " <"));
+    for (const unread of body.querySelectorAll("script, style, template, noscript")) unread.remove();
+    return body.textContent.replace(/\s+/g, " ").trim().slice(0, 200);
   }
 }
 
