@@ -28,9 +28,12 @@ from reliability.core.sqlstate import QUALIFY, Kind, kind_of, lacks_schema, reme
 
 _STAGED = "reliability_contribution"
 _POLICY = Remedy(
-    "no GRANT helps: give the role BYPASSRLS, or ALTER TABLE … NO FORCE ROW LEVEL SECURITY if it "
-    "owns the table, DISABLE if it does not. Then {resume_runs}."
+    "a policy of the table hides rows from the role, and no GRANT helps. Give the role BYPASSRLS; "
+    "or run ALTER TABLE … NO FORCE ROW LEVEL SECURITY if the role owns the table, and ALTER TABLE "
+    "… DISABLE ROW LEVEL SECURITY if it does not. Then {resume_runs}."
 )
+# where Postgres refuses it: the message is in the server's language
+_CHECKS_POLICIES = ("check_enable_rls", "ExecWithCheckOptions")
 _OURS: dict[str, type[ReliabilityError]] = {
     "RL001": AttemptFenced,
     "RL002": LedgerCorruption,
@@ -98,7 +101,7 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)
     # what Postgres does not say itself stands in the ledger with its message
     more = QUALIFY if lacks_schema(error.pgcode, error.diag.message_primary or "") else ""
-    is_hidden = kind is Kind.RIGHT and "row-level security" in text
+    is_hidden = kind is Kind.RIGHT and error.diag.source_function in _CHECKS_POLICIES
     remedy = _POLICY if is_hidden else remedy_of(error.pgcode)
     return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy)
 

@@ -54,7 +54,8 @@ def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | Non
                 statements += _create_target(tx, tables)
             else:
                 lost.append(name)
-        if any(column["is_lost"] for column in actual):
+        stays = not (tables.is_view and table == tables.target)  # what is no view makes way
+        if stays and any(column["is_lost"] for column in actual):
             problems.append(f"table {name} is unlogged: a crash of the server would empty it")
             logged.append(SQL("ALTER TABLE {} SET LOGGED").format(table))
     is_other = is_of_other_kind(tables, target)

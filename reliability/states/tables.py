@@ -13,7 +13,7 @@ is up to the kind of the state (kinds).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -255,16 +255,17 @@ class StateTables(ABC):
         shown = {*self.state.key, *self.state.values}
         return [name for name in self.target_columns() if name not in shown]
 
-    def make_ordinary(self) -> list[Composed]:
+    def make_ordinary(self, there: Collection[str]) -> list[Composed]:
         """Make the target an ordinary table with the same rows, without the ledger's columns.
 
         Values that Postgres generates from hidden columns become plain ones first.
+
+        :param there: the names of the columns that it has
         """
-        columns = self.target_columns()
         alter = [
             SQL("ALTER {} DROP EXPRESSION IF EXISTS").format(Identifier(name))
-            for name, column in columns.items()
-            if column.is_generated
+            for name, column in self.target_columns().items()
+            if column.is_generated and name in there
         ]
         drop = [
             SQL("DROP COLUMN IF EXISTS {}").format(Identifier(name))

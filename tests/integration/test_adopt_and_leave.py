@@ -674,6 +674,14 @@ def test_a_topology_leaves_ordinary_tables_which_can_be_adopted_again(connection
     assert shown(again)["whole"][0][0] == floats["whole"][0][0] + len(batch(4))
 
 
+def test_a_generated_column_that_is_gone_keeps_no_table_from_leaving(connection):
+    mean = State("means", key={"k": "bigint"}, values={"mean": Avg("price", "numeric(9,2)")})
+    Shop(connection, kinds=lambda _: [mean]).commit([{"k": 1, "price": Decimal(1)}])
+    do(connection, "ALTER TABLE means DROP mean")
+    drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, "SELECT * FROM means") == [(1,)]
+
+
 def test_what_uses_the_ledgers_columns_is_in_the_way(connection):
     shop = small(connection)
     shop.commit([{"k": 1, "price": Decimal(1)}])

@@ -398,7 +398,7 @@ def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pyt
     )
     again = shop.again()
     again.emit(None)
-    with pytest.raises(RightMissing, match=r"row-level security.* give the role BYPASSRLS"):
+    with pytest.raises(RightMissing, match=r"row-level security.* Give the role BYPASSRLS"):
         again.transact(1)
     execute(connection, "ALTER TABLE public.seen NO FORCE ROW LEVEL SECURITY")
     again.transact(1)

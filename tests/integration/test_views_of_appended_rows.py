@@ -316,14 +316,14 @@ def test_no_other_change_of_a_view(old, new, obstacle):
 def test_what_takes_the_views_place_is_refused(large, connection):
     """H11: it has the same columns, but no later commit would change its rows."""
     large.transact(1)
-    for txid, kind in ((2, "TABLE"), (3, "MATERIALIZED VIEW")):
+    for txid, kind in ((2, "UNLOGGED TABLE"), (3, "MATERIALIZED VIEW")):
         with connection.transaction() as tx:
             tx.run(SQL(f"ALTER VIEW public.viewed RENAME TO original_{txid}"))
             tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original_{txid}"))
         with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
             declare(connection, large.topology)
         execute(connection, statements_of(refused.value))
-        execute(connection, f"DROP {kind} public.viewed_replaced")
+        execute(connection, f"DROP {kind.removeprefix('UNLOGGED ')} public.viewed_replaced")
         large.commit(made(txid))
         assert rows(connection, SEEN) == [(each, 0, 6) for each in range(1, txid + 1)]
     shown = "_txid, _attempt_id, _x, _n, k, word, price FROM reliability_contribution.shop__viewed"

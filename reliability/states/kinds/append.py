@@ -149,8 +149,9 @@ class StoredRows(StoredState):
 
         A row has the number of the transaction that last wrote it, and the header that of the
         commit. A trigger may have made other rows of what the commit wrote, and who has renamed
-        columns has changed rows without writing them. A restore in one transaction has written
-        everything, also what no commit writes.
+        columns has changed rows without writing them (not seen if that transaction had begun to
+        write before the commit did). A restore in one transaction has written everything, also what
+        no commit writes.
         """
         statement = self.sql(
             "SELECT NOT EXISTS (SELECT FROM {target} WHERE {replaced} AND xmin IS DISTINCT FROM"

@@ -6,6 +6,8 @@ changes it, a rollback deletes it. A sweep deletes what no header names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.states.compose import names
@@ -36,7 +38,7 @@ class ViewedRows(StoredRows):
     def drop(self) -> Composed:
         return self.drop_view() + SQL("; ") + self.drop_contributions()
 
-    def make_ordinary(self) -> list[Composed]:
+    def make_ordinary(self, there: Collection[str]) -> list[Composed]:
         """Put a table with its rows in the place of the view, whose grants go with it."""
         left = Identifier(self.state.target[0], " reliability left")
         shown = names(self.shown)

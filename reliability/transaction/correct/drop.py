@@ -151,7 +151,8 @@ def _check_there(tx: DatabaseTransaction, tables: StateTables, *, keep_tables: b
     if is_of_other_kind(tables, columns):
         raise DropNotPossible(
             f"{name} is no {kind} any more: somebody has put something else in its place",
-            remedy="rename what is there now, or drop it, and call it again.",
+            remedy="rename or drop what is there now. Then repeat `reliability drop "
+            f"{tables.topology}`.",
         )
     if keep_tables and not columns:
         raise DropNotPossible(
@@ -174,8 +175,10 @@ def _drop_in(tx: DatabaseTransaction, topology: str, *, keep_tables: bool) -> No
     for tables in declared:
         _check_unused(tx, tables, keep_tables=keep_tables)
     if keep_tables:  # the rows of a view are in attempts' tables, too
-        for statement in (one for tables in declared for one in tables.make_ordinary()):
-            tx.run(statement)
+        for tables in declared:
+            there = [column["name"] for column in tx.all("table_columns", table=tables.target_name)]
+            for statement in tables.make_ordinary(there):
+                tx.run(statement)
     for row in tx.all("tables_of_attempts", topology=topology, state=None):
         attempt_table.drop(tx, row["table_id"])
     for tables in declared:
