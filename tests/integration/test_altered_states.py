@@ -441,6 +441,19 @@ def test_before_the_first_commit_a_table_that_cannot_be_made_again_is_told(
         altered(connection, old, words(OLD), State("near", values={"n": Count()}), far)
 
 
+def test_databases_may_be_sorted_as_the_ledgers_server_sorts(connection, add_database):
+    """C4: a batch was refused as other code's where Python sorts the names otherwise."""
+    by_language = 'ALTER TABLE reliability.participant ALTER database TYPE text COLLATE "und-x-icu"'
+    execute(connection, by_language)
+    others = ["Zone", "east"]  # as Python sorts them
+    for name in others:
+        add_database(name)
+    states = [State(n, values={"n": Count()}, database=n) for n in others]
+    library = Library(connection, *states)
+    library.process(1)
+    assert library.statuses() == ["1:0 PROCESSED"]
+
+
 def test_an_alteration_waits_for_who_verifies(connection):
     """A3, H10: both lock the contributions first; otherwise they would wait for each other."""
     old = Library(connection, words(OLD))

@@ -564,6 +564,8 @@ def test_list_show_export_and_completeness(committed, connection, tmp_path):
     shown = call("show", "shop", "1").stdout
     assert "1997-01/a.parquet, row 0" in shown
     assert '"price":0.00' in shown
+    as_json = json.loads(call("show", "shop", "1", "--json").stdout)[0]
+    assert as_json.keys() >= {"number", "interval_start", "interval_zone", "committed_at", "row"}
     assert call("show").exit_code == 2
     file = tmp_path / "rows.jsonl"
     assert call("export", "shop", "--file", file).exit_code == 0
