@@ -87,6 +87,17 @@ def mirrors(east):
     return rows(east, "SELECT topology FROM reliability.topology")
 
 
+def test_a_topology_whose_other_database_is_gone_is_dropped(
+    connection, east, template, monkeypatch
+):
+    shop = shop_of(connection)
+    shop.commit(made(1))
+    with new_session(template) as empty:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", empty.dsn)
+        drop_topology(connection, "shop", keep_tables=True)
+    assert rows(connection, "SELECT count(total) > 0 FROM sums") == [(True,)]
+
+
 def test_a_topology_of_one_name_in_another_ledger_keeps_its_tables(connection, east, template):
     """C6: the other one's declaration was refused, but had recorded the database as its own."""
     shop = shop_of(connection)
