@@ -5,7 +5,6 @@ The server of the test run has all of `HOSTILE_SETTINGS`, so each other test sho
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 
@@ -453,16 +452,25 @@ def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(c
 
 @contextmanager
 def one_place_becomes_free(dsn, places):
-    """Take all places for sessions but these, and give one back after a while."""
+    """Take all places for sessions but these, and give one back when somebody was refused."""
     run_as_admin(f"ALTER DATABASE {database_of(dsn)} CONNECTION LIMIT {places + 4}")
+    connect, refused = psycopg2.connect, []
+
+    def connect_or_free(*args, **parameters):
+        try:
+            return connect(*args, **parameters)
+        except psycopg2.OperationalError as error:
+            refused.append(error)
+            others[0].close()
+            raise
+
     with ExitStack() as stack:
         others = [stack.enter_context(closing(psycopg2.connect(dsn))) for _ in range(4)]
-        timer = threading.Timer(0.4, others[0].close)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.join()
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(
+            psycopg2, "connect", connect_or_free
+        )
+        yield
+    assert refused
 
 
 def test_a_staging_task_waits_for_a_place_among_the_servers_sessions(connection, dsn, monkeypatch):
