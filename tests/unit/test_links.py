@@ -37,10 +37,15 @@ def test_every_relative_link_leads_somewhere(page):
     assert broken_links(page) == []
 
 
-def test_the_index_names_every_page_once():
-    index = ROOT / "docs" / "README.md"
-    listed = [ROOT / "docs" / link for link in LINK.findall(index.read_text())]
-    assert sorted(listed) == [page for page in PAGES[1:] if page != index]
+def test_the_index_and_that_of_deployments_name_every_page_once():
+    indexes = [ROOT / "docs" / "README.md", ROOT / "docs" / "deployment" / "README.md"]
+    listed = [
+        (index.parent / link).resolve()
+        for index in indexes
+        for link in LINK.findall(index.read_text().partition("\n## ")[0])
+        if not link.startswith("..")
+    ]
+    assert sorted(listed) == [page for page in PAGES[1:] if page != indexes[0]]
 
 
 @pytest.mark.parametrize(
