@@ -44,7 +44,7 @@ PICTURES = (
     Picture(name="page-topology", path=f"{DEMO}?last=24", height=820),
     Picture(name="page-transaction", path=f"{DEMO}/txids/TXID", height=900),
     Picture(name="page-calendar", path=f"{DEMO}/calendar", height=420),
-    Picture(name="page-rollback", path=f"{DEMO}/txids/24", height=620, opens="Roll back to here…"),
+    Picture(name="page-rollback", path=f"{DEMO}/txids/12", height=620, opens="Roll back to here…"),
     Picture(
         name="page-tab",
         path="/dags/cdnow_revenue/plugin/reliability-dag",
@@ -57,7 +57,7 @@ PICTURES = (
 
 BLOCKED = Picture(name="page-blocked", path=DEMO, height=640)
 BLOCK = (
-    ("rollback", "cdnow_revenue", "34", "--yes", "--reason", "for a picture"),
+    ("rollback", "cdnow_revenue", "19", "--yes", "--reason", "for a picture"),
     ("release", "cdnow_revenue"),
 )
 

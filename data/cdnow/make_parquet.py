@@ -1,4 +1,4 @@
-"""Turns the raw CDNOW file into two Parquet files a month: odd and even customer ids."""
+"""Turns the raw CDNOW file into Parquet files: a month in one, a large month in two."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 FOLDER = Path(__file__).resolve().parent
 RAW_FILE = FOLDER / "CDNOW_master.txt"
+MOST_ROWS_IN_ONE = 5_000  # a month of more is in two files: odd and even customer ids
 
 SCHEMA = pa.schema(
     [
@@ -37,10 +38,12 @@ class Purchase(NamedTuple):
     value: Decimal
 
     @property
-    def file(self) -> str:
-        """Name the Parquet file, relative to the folder, that holds this purchase."""
-        parity = "odd" if self.customer_id % 2 else "even"
-        return f"{self.ordered_on.year}-{self.ordered_on.month:02}/{parity}.parquet"
+    def month(self) -> str:
+        return f"{self.ordered_on.year}-{self.ordered_on.month:02}"
+
+    @property
+    def parity(self) -> str:
+        return "odd" if self.customer_id % 2 else "even"
 
 
 def main() -> int:
@@ -106,10 +109,18 @@ def parse(line: str) -> Purchase:
 
 
 def tables_by_file(purchases: Iterable[Purchase]) -> dict[str, pa.Table]:
-    """Group the purchases by their file and keep their order inside each."""
-    groups: defaultdict[str, list[Purchase]] = defaultdict(list)
+    """Group the purchases by their file and keep their order inside each.
+
+    The file is named relative to the folder.
+    """
+    months: defaultdict[str, list[Purchase]] = defaultdict(list)
     for purchase in purchases:
-        groups[purchase.file].append(purchase)
+        months[purchase.month].append(purchase)
+    groups: defaultdict[str, list[Purchase]] = defaultdict(list)
+    for month, group in months.items():
+        for purchase in group:
+            name = purchase.parity if len(group) > MOST_ROWS_IN_ONE else "all"
+            groups[f"{month}/{name}.parquet"].append(purchase)
     return {file: as_table(group) for file, group in groups.items()}
 
 

@@ -31,10 +31,10 @@ PROJECT = "reliability-verify"
 PORTS = ("AIRFLOW_PORT", "POSTGRES_PORT", "SPARK_UI_PORT")
 MONTH = Backfill(
     dag_id="cdnow_revenue",
-    first="1998-04-01T00:00:00Z",
-    last="1998-04-01T00:00:00Z",
+    first="1997-01-01T00:00:00Z",
+    last="1997-01-01T00:00:00Z",
     txids=2,
-    what="1998-04",
+    what="1997-01",
 )
 SERVICES = (
     "airflow-apiserver",

@@ -1,7 +1,7 @@
 """`make demo`: 69,659 real purchases through Airflow, Spark and Postgres, with a kill on the way.
 
 1. a fresh environment: embedded Postgres, Airflow's scheduler, spark-submit
-2. an Airflow backfill over 18 months, two files each: 36 txids, three of them pending at a time
+2. an Airflow backfill over 18 months, one or two files each: 21 txids, three of them pending at a time
 3. in the middle, kill -9 (KILL=driver, task, supervisor, postgres or, with ENGINE=warm, engine)
 4. an Airflow backfill that replays one month: Spark runs again, nothing changes
 5. both tables against totals computed from the raw file by other means; `exact: yes`
@@ -51,7 +51,7 @@ COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
 DRIVERS = SQL(
     "SELECT txid, attempt_id, step FROM reliability.attempt_step WHERE application_id IS NOT NULL"
 )
-KILL_FROM_TXID = 13
+KILL_FROM_TXID = 9
 PATIENCE_SECONDS = 1500
 POLL_INTERVAL_SECONDS = 1.0
 POLLS_PER_AIRFLOW_LOOK = 15
@@ -64,7 +64,7 @@ MONTHS = Backfill(
     dag_id=DAG_ID,
     first="1997-01-01T00:00:00Z",
     last="1998-06-01T00:00:00Z",
-    txids=36,
+    txids=21,
     what="18 months",
 )
 REPLAY = Backfill(
