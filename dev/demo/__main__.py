@@ -1,7 +1,7 @@
 """`make demo`: 69,659 real purchases through Airflow, Spark and Postgres, with a kill on the way.
 
 1. a fresh environment: embedded Postgres, Airflow's scheduler, spark-submit
-2. an Airflow backfill over 18 months, one or two files each: 21 txids, three of them pending at a time
+2. an Airflow backfill over 18 months, a batch or two each: 21 txids, three pending at a time
 3. in the middle, kill -9 (KILL=driver, task, supervisor, postgres or, with ENGINE=warm, engine)
 4. an Airflow backfill that replays one month: Spark runs again, nothing changes
 5. both tables against totals computed from the raw file by other means; `exact: yes`
