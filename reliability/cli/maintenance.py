@@ -19,6 +19,7 @@ from reliability.ledger.migrations import migrate as migrate_database
 from reliability.ledger.queries import queries
 from reliability.transaction.maintain.restore import compare_databases
 from reliability.transaction.maintain.sweep import sweep as sweep_topology
+from reliability.transaction.topology.server import fence_every_attempt
 
 
 @verb(
@@ -146,7 +147,7 @@ def restored() -> None:
     with ledger() as connection:
         with connection.transaction() as tx:
             timeline = tx.one("server_timeline")["now"]
-            fenced = tx.all("fence_all_live_attempts")
+            fenced = fence_every_attempt(tx)
             if timeline is not None:
                 tx.run("record_timeline", timeline=timeline)
         compared = [

@@ -36,6 +36,8 @@ from reliability.core.fold import OWN
 from reliability.core.names import check_database, check_name, name_of_table, parts_of
 from reliability.core.types import is_supported
 
+#: Postgres's times and numbers have ends.
+MOST_DAYS, MOST_TXIDS = 1_000_000, 10**12
 _NOT_OF_USERS = frozenset({"reliability", "reliability_contribution", "information_schema"})
 
 
@@ -66,10 +68,10 @@ class History:
                 "a History without txids and days keeps nothing",
                 remedy="write History(txids=…) or History(days=…); without keep=, all is kept.",
             )
-        if self.txids is not None and self.txids < 1:
-            raise InvalidDefinition("History: txids must be at least 1")
-        if self.days is not None and self.days <= 0:
-            raise InvalidDefinition("History: days must be more than 0")
+        if self.txids is not None and not 1 <= self.txids <= MOST_TXIDS:
+            raise InvalidDefinition(f"History: txids must be from 1 to {MOST_TXIDS:,}")
+        if self.days is not None and not 0 < self.days <= MOST_DAYS:
+            raise InvalidDefinition(f"History: days must be more than 0, and at most {MOST_DAYS:,}")
 
 
 @dataclass(frozen=True)

@@ -171,12 +171,14 @@ CREATE INDEX source_item_frozen_anew
 CREATE TABLE reliability.refreeze (
     topology      text NOT NULL,
     txid          bigint NOT NULL,
+    number        bigint GENERATED ALWAYS AS IDENTITY,  -- a clock may be set back
+    next_attempt  integer NOT NULL,  -- the first one that reads what was frozen then
     refrozen_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     batch_meta    jsonb NOT NULL,  -- the batch until then
     emitted_xor   bigint NOT NULL,
     emitted_count bigint NOT NULL,
     reason        text NOT NULL,
-    PRIMARY KEY (topology, txid, refrozen_at),
+    PRIMARY KEY (topology, txid, number),
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction
 );
 

@@ -242,8 +242,8 @@ SELECT a.topology, a.txid, a.attempt_id,
   JOIN reliability.transaction t USING (topology, txid)
   LEFT JOIN LATERAL (
        SELECT f.batch_meta, f.emitted_xor, f.emitted_count FROM reliability.refreeze f
-        WHERE f.topology = a.topology AND f.txid = a.txid AND f.refrozen_at > a.granted_at
-        ORDER BY f.refrozen_at LIMIT 1) AS until ON true;
+        WHERE f.topology = a.topology AND f.txid = a.txid AND f.next_attempt > a.attempt_id
+        ORDER BY f.number LIMIT 1) AS until ON true;
 
 -- Uncommitted txids that are not PROCESSED and that no run is working on, or that are held: those
 -- behind them wait (E2).

@@ -262,6 +262,12 @@ SELECT txid, attempt_id FROM reliability.attempt
    AND status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
  ORDER BY txid, attempt_id;
 
+-- committed_here --
+-- Whether an attempt has committed in this database, whatever the ledger of its topology says.
+SELECT FROM reliability.attempt
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND status = 'COMMITTED';
+
 -- record_cleaned --
 -- Record that the staged rows of an ended attempt are deleted.
 UPDATE reliability.attempt SET cleaned_at = clock_timestamp()

@@ -229,8 +229,11 @@ WITH changed AS (
                            WHERE a.topology = t.topology AND a.txid = t.txid
                              AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
     RETURNING t.topology, t.txid)
-INSERT INTO reliability.refreeze (topology, txid, batch_meta, emitted_xor, emitted_count, reason)
-SELECT t.topology, t.txid, t.batch_meta, t.emitted_xor, t.emitted_count, %(reason)s
+INSERT INTO reliability.refreeze (topology, txid, next_attempt, batch_meta, emitted_xor, emitted_count,
+       reason)
+SELECT t.topology, t.txid, coalesce((SELECT max(a.attempt_id) + 1 FROM reliability.attempt a
+                                      WHERE a.topology = t.topology AND a.txid = t.txid), 0),
+       t.batch_meta, t.emitted_xor, t.emitted_count, %(reason)s
   FROM reliability.transaction t JOIN changed USING (topology, txid)
 RETURNING txid;
 

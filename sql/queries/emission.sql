@@ -106,11 +106,12 @@ SELECT o.topology, o.txid, o.dag_id, o.run_id, o.interval_start, o.interval_end,
         WHERE b.topology = p.topology AND b.txid < coalesce(%(below)s, p.next_txid)
         ORDER BY b.txid LIMIT 1) AS o
   LEFT JOIN LATERAL (
-       SELECT max(f.refrozen_at) AS refrozen_at FROM reliability.refreeze f
+       SELECT max(f.refrozen_at) AS refrozen_at, max(f.next_attempt) AS next_attempt
+         FROM reliability.refreeze f
         WHERE f.topology = o.topology AND f.txid = o.txid) AS source ON true
   LEFT JOIN LATERAL (
        SELECT a.reason, a.reason_code, a.remedy, a.ended_at,
-              coalesce(source.refrozen_at > a.granted_at, false) AS is_refrozen
+              coalesce(source.next_attempt > a.attempt_id, false) AS is_refrozen
          FROM reliability.attempt a WHERE a.topology = o.topology AND a.txid = o.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
   LEFT JOIN LATERAL (

@@ -35,14 +35,14 @@ WITH due AS (
        SELECT txid FROM reliability.excluded_item
         WHERE topology = %(topology)s AND is_excluded <> is_left_out
         UNION ALL
-       SELECT txid FROM reliability.attempt JOIN (
-              SELECT txid, refrozen_at FROM reliability.refreeze WHERE topology = %(topology)s
-               UNION ALL
-              SELECT txid, coalesce(ended_at, corrected_at) FROM reliability.correction
-               WHERE topology = %(topology)s AND request_id IS NULL
-              ) AS changed (txid, changed_at) USING (txid)
+       SELECT txid FROM reliability.refreeze JOIN reliability.attempt USING (topology, txid)
         WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NULL
-          AND changed_at > granted_at
+          AND next_attempt > attempt_id
+        UNION ALL
+       SELECT txid FROM reliability.correction JOIN reliability.attempt USING (topology, txid)
+        WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NULL
+          AND correction.request_id IS NULL
+          AND coalesce(correction.ended_at, corrected_at) > granted_at
 )
 SELECT least(due.txid, held.txid - 1) AS through,
        CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by

@@ -89,14 +89,21 @@ SELECT reliability.timeline() AS now,
 INSERT INTO reliability.server (timeline) VALUES (%(timeline)s)
 ON CONFLICT (only_row) DO UPDATE SET timeline = excluded.timeline;
 
+-- let_no_driver_decide --
+-- A driver that is at a vote finds another epoch, and rolls back. A decided commit goes on.
+UPDATE reliability.checkpoint c SET epoch = epoch + 1, changed_at = clock_timestamp()
+ WHERE phase <> 'COMMITTING'
+   AND EXISTS (SELECT FROM reliability.participant p WHERE p.topology = c.topology);
+
 -- fence_all_live_attempts --
--- Except those of a decided commit, which other databases may have already, and mirrors, because
--- their coordinator's ledger has its own timeline.
+-- After let_no_driver_decide. Except those of a decided commit, which other databases may have
+-- already; empty ones, which no process works for and nobody begins again; and mirrors, because their
+-- coordinator's ledger has its own timeline.
 UPDATE reliability.attempt a
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED',
        reason = 'the server was restored or failed over: it may have granted this id twice'
- WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+ WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED') AND verdict IS NULL
    AND NOT EXISTS (SELECT FROM reliability.topology p
                     WHERE p.topology = a.topology AND p.participant IS NOT NULL)
    AND NOT EXISTS (SELECT FROM reliability.checkpoint c, jsonb_array_elements(c.plan) AS planned

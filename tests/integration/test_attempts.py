@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg2.sql import SQL
 
-from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
+from reliability.core.errors import AttemptIncomplete, LedgerUnavailable, RowsUnaccounted
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage import spool
@@ -113,6 +113,24 @@ def test_the_seal_folds_what_is_physically_there(emitted, connection):
     assert rows(connection, statuses) == [("FAILED",)] * len(DAMAGE)
     emitted.transact(1)
     assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
+
+
+def test_a_lost_answer_to_a_seal_ends_nothing(emitted, connection, monkeypatch):
+    """S3: the task failed without a reason, and a retry was spent."""
+    grant = emitted.begin(1)
+    emitted.run_step(grant)
+    run = LedgerConnection.run
+
+    def lose(self, statement, **parameters):
+        answer = run(self, statement, **parameters)
+        if statement == "end_seal":
+            raise LedgerUnavailable("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(LedgerConnection, "run", lose)
+    with pytest.raises(LedgerUnavailable, match="the answer is lost"):
+        emitted.seal(grant)
+    assert rows(connection, STATUS) == [(0, "PROCESSED", None)]
 
 
 # --- sweeps --------------------------------------------------------------------------------------

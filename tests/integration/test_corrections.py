@@ -21,6 +21,7 @@ from reliability.core.errors import (
 from reliability.core.spout import SpoutKind
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, committed, made
 from tests.support.fix_shop import shop_with
 
@@ -270,6 +271,18 @@ def test_a_skipped_txid_satisfies_who_asked_for_it(connection):
     asked = "SELECT status FROM reliability.request WHERE request_id = %(request_id)s"
     assert shop.ask(asked, request_id=request_id) == [("SATISFIED",)]
     assert shop.transact(1) == []
+
+
+@pytest.mark.parametrize("verb", [park, skip])
+def test_a_restored_server_leaves_what_is_empty_to_its_turn(connection, verb):
+    """C7, A1: fenced, it blocked, and was processed by the advised resume-runs."""
+    shop = Shop(connection, elsewhere="")
+    shop.deliver(made(1), made(2), made(3))
+    verb(connection, "shop", 2, "a broken file")
+    connection.run("record_timeline", timeline=0)
+    sweep(connection, "shop")
+    shop.transact(1)
+    assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
 def test_only_what_was_emitted_and_has_not_committed_can_be_parked(connection):

@@ -178,11 +178,11 @@ def test_an_adoption_waits_for_a_decided_commit(connection, east):
 
 
 def test_tables_stay_only_where_no_change_of_them_is_decided(connection, east):
-    """C6: one database was rolled back, and the other's table stayed as it was, for good."""
+    """C6, S2: one was rolled back, and the other's table stayed as it was, for good."""
     shop = shop_of(connection)
     shop.commit(made(1))
     with doomed(after="SET phase = 'COMMITTING'"):
-        roll_back(LedgerConnection(connection.dsn), "shop", 0, "why")
+        roll_back(LedgerConnection(connection.dsn), "shop", 0, "wh\udcff\0")
     with pytest.raises(LedgerBusy, match="a change of its states is in progress"):
         drop_topology(connection, "shop", keep_tables=True)
     drain(connection, "shop")

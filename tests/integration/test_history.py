@@ -455,6 +455,8 @@ def test_a_horizon_is_written_down_and_changes_freely(connection):
         lambda: History(),
         lambda: History(txids=0),
         lambda: History(days=0),
+        lambda: History(days=float("nan")),
+        lambda: History(days=1e7),
         lambda: State("s", key=LOG.key, values=LOG.values, keep=History(txids=1)),
         lambda: OpaqueState("s", **COUNTS, keep=History(txids=1)),
         lambda: TransactionalState("s", **COUNTS, keep=History(txids=1)),

@@ -19,9 +19,10 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import Leases
 from reliability.core.request import RequestStatus, TaskTry
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.transaction import run as run_module
 from reliability.transaction.commit import dry_run as dry_run_module
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.emit.requests import Run, TaskContact, close
 from reliability.transaction.maintain.sweep import sweep
@@ -159,6 +160,22 @@ def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(
     world.claim("A", 1, "process")
     with pytest.raises(RunUnsatisfied, match="txid 1 not done"):
         world.runner.settle(run, [1])
+
+
+def test_what_commits_while_a_run_settles_is_done(new_world, monkeypatch):
+    """R3: the run was red, and its request satisfied."""
+    world, every = new_world(items=(2,)), DatabaseTransaction.all
+    world.work("A", 1, "process")
+
+    def all_and_commit(self, statement, **parameters):
+        found = every(self, statement, **parameters)
+        if statement == "latest_requests_of_run":
+            monkeypatch.setattr(DatabaseTransaction, "all", every)
+            drain(LedgerConnection(world.connection.dsn), world.name)
+        return found
+
+    monkeypatch.setattr(DatabaseTransaction, "all", all_and_commit)
+    assert world.runner.settle(Run(dag_id=world.name, run_id="A"), [1]) == [1]
 
 
 def ended_without(world):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -11,12 +12,23 @@ from typing import Any
 import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
-from reliability.core.errors import AttemptIncomplete, StateDefinitionChanged
+from reliability.core.checkpoint import CheckpointAction
+from reliability.core.errors import (
+    AttemptIncomplete,
+    CheckpointTakenOver,
+    StateDefinitionChanged,
+)
 from reliability.core.leases import Leases
+from reliability.ledger.connection import LedgerConnection
 from reliability.spark import driver
+from reliability.transaction.commit.checkpoint_driver import Checkpoint
+from reliability.transaction.commit.committer import drain
+from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.topology.server import fence_every_attempt
+from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import month, write_parquet
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import database_of, execute, new_database, rows
 from tests.support.runner import TransactionRunner
 
 ROWS = [
@@ -160,3 +172,48 @@ def test_code_whose_states_elsewhere_are_others_begins_stages_and_seals_nothing(
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
     emitted.transact(2)
     assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
+
+
+# --- after a failover ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processed(connection, warehouse):
+    """What is processed in both databases, and not committed."""
+    shop = Shop(connection, elsewhere="warehouse")
+    shop.deliver(made(1))
+    shop.process(1)
+    return shop
+
+
+def test_a_sweep_keeps_what_only_the_ledger_knows_nothing_of(processed, connection, warehouse):
+    """C6: where the ledger had lost its last commit, it deleted what readers saw elsewhere."""
+    kept = "SELECT count(*) FROM reliability_contribution.shop__recomputed"
+    connection.close()
+    with new_database(database_of(connection.dsn)) as copy, LedgerConnection(copy) as behind:
+        drain(connection, "shop")
+        before = rows(warehouse, kept)
+        behind.run("record_timeline", timeline=0)
+        assert sweep(behind, "shop", clean=True).cleaned == []
+    assert rows(warehouse, kept) == before != [(0,)]
+
+
+def test_who_fences_every_attempt_lets_no_driver_decide_on_its_votes(
+    processed, connection, monkeypatch
+):
+    """C6: the ledger had fenced what the other database committed, for good."""
+    save = Checkpoint._save_next
+
+    def save_after_a_fence(self, message):
+        if message.action is CheckpointAction.PREPARE:
+            monkeypatch.setattr(Checkpoint, "_save_next", save)
+            with LedgerConnection(connection.dsn) as other, other.transaction() as tx:
+                assert len(fence_every_attempt(tx)) == 1
+        return save(self, message)
+
+    monkeypatch.setattr(Checkpoint, "_save_next", save_after_a_fence)
+    with suppress(CheckpointTakenOver):
+        drain(connection, "shop")
+    processed.transact(1)
+    assert rows(connection, STATUS) == [(1, 0, "FENCED"), (1, 1, "COMMITTED")]
+    assert [one.is_exact for one in verify(connection, "shop")] == [True] * 6

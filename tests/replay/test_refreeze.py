@@ -24,6 +24,7 @@ from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.inspect.source import committed_batches
 from tests.replay.shop import made
 from tests.support.fix_pipeline import pipeline_of, write_parquet
+from tests.support.fix_postgres import execute
 from tests.support.fix_shop import shop_with
 
 origin, shop = shop_with(3)
@@ -55,6 +56,8 @@ def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
     with pytest.raises(SourceChanged):  # nor does a replay read it without being asked
         shop.replay(2)
     assert shop.runner.refreeze(2, "a wrong delivery")
+    later = "UPDATE reliability.refreeze SET refrozen_at = now() + interval '1 minute'"
+    execute(shop.connection, later)  # the clock is set back
     done = shop.replay(2)
     assert done == would
     differences = {one.state: one for one in done}

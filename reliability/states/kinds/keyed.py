@@ -133,13 +133,18 @@ class KeyedState(StoredState):
             values=SQL(", ").join(
                 SQL("{} AS {}, {} AS {}").format(
                     _before(name),
-                    Identifier(fitted(f"{name}_before")),
+                    self._unlike_key(f"{name}_before"),
                     Identifier("target", name),
-                    Identifier(fitted(f"{name}_after")),
+                    self._unlike_key(f"{name}_after"),
                 )
                 for name in self.state.values
             ),
         )
+
+    def _unlike_key(self, name: str) -> Identifier:
+        """Return a name for a column beside the key; a row as a dict has each name once."""
+        name = fitted(name)
+        return Identifier(name if name not in self.key else fitted(f"{name}_"))
 
     def _compared(self, effect: Effect, template: str, **parts: Composable) -> Composed:
         """Fill a template about the saved rows, joined with the rows as they are now."""

@@ -156,13 +156,17 @@ def _clean_attempt(
 ) -> bool:
     """Delete what an attempt has staged in a database; False if a reader may still see it.
 
-    Its tables go first: rows that are merged meanwhile are then deleted with the others.
+    So he may where it has committed: one of the databases has lost its last commits (C6). Its
+    tables go first: rows that are merged meanwhile are then deleted with the others.
     """
     key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_live_attempts", reason="it was ended in the ledger of its topology", **key)
+        if tx.first("committed_here", **key) is not None:
+            logger.warning("%s has committed in %s, not in its ledger", attempt, connection.dsn)
+            return False
         own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
     if not all(row["is_unread"] for row in own):
         return False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import AttemptStatus
+from reliability.core.coordinator import SEALED, AttemptStatus
 from reliability.core.definitions import Topology
 from reliability.core.erasure import ErasedKeys
 from reliability.core.errors import (
@@ -218,14 +218,15 @@ def end_attempt(
 def fail_and_raise(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> NoReturn:
     """Fail the attempt and raise `error`; if it had ended before, raise the reason for that.
 
-    An unavailable ledger must not hide the first error.
+    A sealed attempt goes on: only the answer to its seal was lost. An unavailable ledger must not
+    hide the first error.
     """
     try:
         ended = end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:
         logger.warning("ignored an error while failing %s: %s", grant, unreachable)
         raise error from unreachable
-    if not ended:
+    if not ended and AttemptStatus(read_attempt(connection, grant)["status"]) not in SEALED:
         raise error_of(connection, grant) from error
     raise error
 

@@ -8,7 +8,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import RightMissing, UnexpectedAnswer
 from reliability.core.names import session_name
 from reliability.core.statement_key import AttemptKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,12 @@ def end_sessions_of(
         logger.warning("sessions of attempt %s of %s cannot be ended: %s", attempt, topology, error)
 
 
+def fence_every_attempt(tx: DatabaseTransaction) -> list[Row]:
+    """Fence what any process may work for, and return it; a commit that is decided goes on (C6)."""
+    tx.queue("let_no_driver_decide")
+    return tx.all("fence_all_live_attempts")
+
+
 def fence_after_restore(tx: DatabaseTransaction) -> None:
     """Fence every live attempt if the server's timeline has changed since the last check (A1).
 
@@ -53,7 +59,7 @@ def fence_after_restore(tx: DatabaseTransaction) -> None:
     if timeline["now"] is None or timeline["now"] == timeline["known"]:
         return
     if timeline["known"] is not None:
-        fenced = tx.all("fence_all_live_attempts")
+        fenced = fence_every_attempt(tx)
         logger.warning(
             "the server's timeline was %s and is %s: %s attempts fenced",
             timeline["known"],
