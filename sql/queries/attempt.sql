@@ -219,10 +219,13 @@ SELECT txid, attempt_id FROM reliability.attempt
  ORDER BY txid;
 
 -- expire_attempt --
--- Fence an attempt if its lease has still expired.
+-- Fence an attempt if its lease has still expired. An empty one has a lease only while its verb tells other
+-- databases of it.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = 'ATTEMPT_FENCED', reason = 'its lease expired: no progress'
+       reason_code = 'ATTEMPT_FENCED', reason = 'its lease expired: no progress',
+       remedy = CASE verdict WHEN 'PARKED' THEN 'it was killed; call {park} again.'
+                             WHEN 'SKIPPED' THEN 'it was killed; call {skip} again.' END
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND status IN ('PROCESSING', 'SEALING') AND lease_until < clock_timestamp()
 RETURNING attempt_id;

@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,8 +24,11 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.spark import driver
 from reliability.transaction.commit.checkpoint_driver import Checkpoint
 from reliability.transaction.commit.committer import drain
+from reliability.transaction.correct import park as park_module
+from reliability.transaction.correct.park import park, skip
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.topology.read_standing import find_standing
 from reliability.transaction.topology.server import fence_every_attempt
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import month, write_parquet
@@ -172,6 +176,27 @@ def test_code_whose_states_elsewhere_are_others_begins_stages_and_seals_nothing(
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
     emitted.transact(2)
     assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
+
+
+@pytest.mark.parametrize("verb", [park, skip])
+def test_a_verb_that_was_killed_between_two_databases_is_to_be_repeated(
+    emitted, connection, monkeypatch, verb
+):
+    """C7: the advice was resume-runs, which processes the batch that it set aside."""
+    emitted.runner.close(1, emitted.run, "its file is broken")
+    with monkeypatch.context() as patch:
+        patch.setattr(park_module, "mirror_grant", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            verb(connection, "shop", 1, "its file is broken")
+    execute(connection, "UPDATE reliability.attempt SET lease_until = now()")
+    sweep(connection, "shop", clean=True)
+    with connection.transaction() as tx:
+        standing = find_standing(tx, "shop")
+    assert standing is not None
+    assert standing.blocked is not None
+    assert f"call `reliability {verb.__name__} shop 1" in standing.blocked.advice("shop")
+    verb(connection, "shop", 1, "its file is broken")
+    assert rows(connection, C) == [(1,)]
 
 
 # --- after a failover ----------------------------------------------------------------------------
