@@ -23,7 +23,8 @@ _LEDGER = {
     "topology": "SELECT curr_txid, next_txid, commit_number, max_spout_pending,"
     " EXISTS (SELECT FROM reliability.commit_log l WHERE l.topology = p.topology"
     "  AND l.kind = 'COMMIT' AND l.txid = p.curr_txid - 1"
-    "  AND l.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering"
+    "  AND l.committed_at > clock_timestamp() - p.checkpoint_interval"
+    "  AND l.committed_at <= clock_timestamp()) AS is_gathering"  # else the clock was set back
     " FROM reliability.topology p WHERE topology = $1",
     "checkpoint": "SELECT phase, commit_number, plan FROM reliability.checkpoint"
     " WHERE topology = $1",
