@@ -236,17 +236,20 @@ class SettleOperator(WaitingOperator):
         :returns: the txids that the run has committed; none if it was a dry run
         """
         name, run = self.topology.name, run_of(context)
-        # XCom is wiped when emit starts again: no ids means that emit did not succeed.
-        emit = "success" if self.txids is not None else self._state_of_emit(run)
+        # Its ids may be of an earlier time: XCom is wiped when emit runs, not when it is cleared.
+        emit = self._state_of_emit(run) or ("success" if self.txids is not None else "")
+        txids = self.txids if emit == "success" and self.txids is not None else []
         with self.ledger(f"{name} {self.purpose}", name) as connection:
             try:
-                committed = self.check(connection, run, [int(txid) for txid in self.txids or []])
+                committed = self.check(connection, run, [int(txid) for txid in txids])
             except RunUnsatisfied as error:
                 if emit in ("success", "skipped"):
                     raise
                 raise self._without(emit, run) from error
             if emit == "skipped":
-                if txids_to_replay(context) or is_asked_for(REFREEZE, context):
+                if txids_to_replay(context) or any(
+                    is_asked_for(what, context) for what in (REFREEZE, DRY_RUN)
+                ):
                     raise self._without(emit, run)  # who asks for a replay gets one, or red
                 raise AirflowSkipException("nothing was to be emitted")
             if emit != "success":

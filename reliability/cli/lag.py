@@ -91,6 +91,8 @@ def read_source(
         return look_at(connection, topology_from_code(connection, topology), most, wanted)
     except ReliabilityError as error:
         return Source(without_txid=None, error=str(error))
+    except Exception as error:  # a user's spout may raise anything
+        return Source(without_txid=None, error=f"{type(error).__name__}: {error}")
 
 
 def _page(lags: Sequence[Lag]) -> Iterator[Part]:

@@ -113,7 +113,10 @@ class OfInterval:
 
     def interval_of(self, connection: LedgerConnection, topology: str) -> Interval | None:
         """Return the interval; None if none is given."""
-        return interval_called(connection, topology, self.interval) if self.interval else None
+        try:
+            return interval_called(connection, topology, self.interval) if self.interval else None
+        except ValueError as error:  # an hour that the topology's zone has twice, or not at all
+            raise typer.BadParameter(str(error), param_hint="--interval") from None
 
 
 @dataclass(frozen=True, slots=True)

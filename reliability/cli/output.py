@@ -16,12 +16,19 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.txids import format_txids, name_txids, with_noun
 from reliability.transaction.correct.rollback import RunToClear
 
+MOST_EXACT = 2**53  # JavaScript, and jq, round integers beyond it
+
 # --- for a program -------------------------------------------------------------------------------
 
 
 def print_json(document: Any) -> None:
     """Print one document; times are in UTC, numbers that JSON would round are strings."""
-    typer.echo(json.dumps(document, indent=2, default=plain), stdout())  # which escapes by itself
+    exact = json.loads(json.dumps(document, default=plain), parse_int=_exact, parse_constant=str)
+    typer.echo(json.dumps(exact, indent=2), stdout())  # which escapes by itself
+
+
+def _exact(digits: str) -> int | str:
+    return int(digits) if abs(int(digits)) <= MOST_EXACT else digits
 
 
 def plain(value: Any) -> Any:

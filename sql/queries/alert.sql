@@ -7,8 +7,8 @@ LOCK TABLE reliability.alert IN ROW EXCLUSIVE MODE;
 SELECT pg_advisory_xact_lock(hashtextextended('reliability.alert', 0)) AS locked;
 
 -- expired_leases --
--- Attempts whose lease has expired, as long as no other attempt has followed and the txid has not committed;
--- and once, if that was over before anybody looked.
+-- Attempts whose lease has expired, as long as no other attempt has followed and somebody still wants it;
+-- and until it is told, if that was over before anybody looked.
 SELECT a.txid, a.attempt_id, a.lease_until AS since
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING')
@@ -19,11 +19,15 @@ SELECT a.txid, a.attempt_id, a.ended_at
   JOIN reliability.transaction t USING (topology, txid)
  WHERE a.topology = %(topology)s AND a.status = 'FENCED'
    AND a.reason = 'its lease expired: no progress'
-   AND (t.committed_attempt IS NULL AND NOT EXISTS (
+   AND ((t.committed_attempt IS NULL OR EXISTS (
+            SELECT FROM reliability.request q
+             WHERE q.request_id = a.request_id AND q.status = 'OPEN'))
+        AND NOT EXISTS (
             SELECT FROM reliability.attempt later WHERE later.topology = a.topology
                AND later.txid = a.txid AND later.attempt_id > a.attempt_id)
         OR a.ended_at > clock_timestamp() - interval '1 hour' AND NOT EXISTS (
-            SELECT FROM reliability.alert k WHERE k.topology = a.topology
+            SELECT FROM reliability.alert k JOIN reliability.alert_told USING (alert_id)
+             WHERE k.topology = a.topology
                AND k.kind = 'LEASE_EXPIRED' AND k.subject = a.txid || ':' || a.attempt_id))
  ORDER BY txid;
 

@@ -17,8 +17,11 @@ SELECT commit_number, kind, txid, reason, committed_at FROM reliability.commit_l
 -- series_of_topology --
 -- For the last txids that have committed: when, how many rows, how long after their emission, and how
 -- long the transaction that committed them took, in seconds.
-SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emitted_count AS rows,
-       extract(epoch FROM t.committed_at - t.emitted_at)::float8 AS lag,
+SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at,
+       CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_count, t.emitted_count) ELSE 0 END AS rows,
+       extract(epoch FROM (SELECT max(f.committed_at) FROM reliability.commit_log f
+                            WHERE f.topology = t.topology AND f.txid = t.txid AND f.kind = 'COMMIT')
+                          - t.emitted_at)::float8 AS lag,
        extract(epoch FROM l.committed_at - l.began_at)::float8 AS commit,
        extract(epoch FROM a.processed_at - a.granted_at)::float8 AS processing
   FROM reliability.transaction t
@@ -31,7 +34,8 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
  ORDER BY t.txid;
 
 -- outcome_of_run --
--- What a run has requested last of each txid, and the attempt that it got.
+-- What a run has requested last of each txid, and the attempt that it got: its own, or that of a run which
+-- has done it for this one.
 SELECT DISTINCT ON (r.txid) r.txid, r.dag_id, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
        r.opened_at, r.ended_at, o.is_done, a.attempt_id, a.status AS attempt_status, a.reason_code,
        a.reason AS attempt_reason, t.interval_start, t.interval_end, t.interval_zone
@@ -41,7 +45,8 @@ SELECT DISTINCT ON (r.txid) r.txid, r.dag_id, r.request_id, r.kind, r.is_dry_run
   LEFT JOIN LATERAL (
        SELECT * FROM reliability.attempt a WHERE a.topology = r.topology AND a.txid = r.txid
           AND a.attempt_id > r.granted_after
-        ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
+          AND (a.request_id = r.request_id OR NOT r.is_dry_run)
+        ORDER BY a.request_id = r.request_id DESC NULLS LAST, a.attempt_id DESC LIMIT 1) AS a ON true
  WHERE r.topology = %(topology)s AND r.dag_id = coalesce(%(dag_id)s, r.dag_id)
    AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;

@@ -195,23 +195,31 @@ def test_emit_gets_the_txids_that_its_run_names(contexts, no_ledger, monkeypatch
 
 
 def test_settle_points_at_emit_if_that_failed(contexts, no_ledger, monkeypatch):
-    """It said that its txids were not done, and sent people to a transaction that never was."""
+    """It said that its txids were not done, and sent people to a transaction that never was.
+
+    G9: with ids that an earlier time had left in XCom, the run was green.
+    """
     from airflow.sdk.exceptions import AirflowFailException
 
     from reliability.core.errors import RunUnsatisfied
 
-    def settle(*_):
-        raise RunUnsatisfied("run run of two_steps: txid 1 not done")
+    states = ["failed"]
+
+    def settle(*given):
+        if given[-1] or states == ["success"]:
+            raise RunUnsatisfied("run run of two_steps: txid 1 not done")
+        return []
 
     monkeypatch.setattr("reliability.transaction.emit.requests.settle", settle)
-    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: ["failed"])
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: states)
     context = contexts("settle")
     operator = context["ti"].task
-    operator.txids = None
     said = r"its task `emit` did not succeed\. What to do: read the log of the run's task `emit`"
-    with pytest.raises(AirflowFailException, match=said):
-        operator.execute(context)
-    operator.txids = [1]
+    for of_an_earlier_time in (None, [1]):
+        operator.txids = of_an_earlier_time
+        with pytest.raises(AirflowFailException, match=said):
+            operator.execute(context)
+    states[:] = ["success"]
     with pytest.raises(AirflowFailException, match="txid 1 not done"):
         operator.execute(context)
 

@@ -302,8 +302,11 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
     states[:], given["dag_run"].conf = ["skipped"], {"aa": {"replay": "2"}}
     with pytest.raises(AirflowFailException, match=r"`aa\.emit` did not start"):
         task.execute(given)
+    given["dag_run"].conf = {"aa": {"dry_run": True}}
+    with pytest.raises(AirflowFailException, match=r"`aa\.emit` did not start"):
+        task.execute(given)
     given["dag_run"].conf = {}
-    task.txids = []
+    states[:], task.txids = ["success"], []
     assert task.execute(given) == []
     # what an earlier try has left undone is no skip
     states[:], task.txids = ["skipped"], None
@@ -319,6 +322,7 @@ def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, monkeypatch):
         "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
     )
     monkeypatch.setattr("reliability.transaction.emit.requests.settled", lambda *_: [])
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: ["success"])
     given = context("aa.committed", {"aa": {"dry_run": True}})
     given["ti"].task.txids = [1]
     with pytest.raises(AirflowSkipException, match="a dry run"):

@@ -134,6 +134,10 @@ def test_lag_counts_only_what_lags(look, channel, connection):
     )
     assert look(2 * HOUR) == [("LAG", "begins")]
     assert channel.alerts[-1].what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
+    end_requests(connection)
+    execute(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '1 day'")
+    assert ("LAG", "begins") in look(2 * HOUR)  # that one is blocked, and the other still missing
+    assert any(": 1 blocked (" in alert.what for alert in channel.alerts)
 
 
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
@@ -154,9 +158,18 @@ def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, sho
     execute(connection, EXPIRE)
     sweep(connection, "shop")
     shop.transact(txid)
+    channel.fails = 1
+    assert look() == []
     assert look() == [("LEASE_EXPIRED", "begins")]
     assert look() == [("LEASE_EXPIRED", "over")]
     assert look() == look() == []
+
+    shop.clear(1)
+    shop.begin(1)  # of a replay, which somebody waits for
+    execute(connection, EXPIRE)
+    assert look() == [("LEASE_EXPIRED", "begins")]
+    sweep(connection, "shop")
+    assert look() == []
 
 
 def test_a_change_by_hand_that_verify_has_found(look, channel, connection):

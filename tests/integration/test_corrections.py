@@ -16,12 +16,16 @@ from reliability.core.errors import (
     RollbackNotPossible,
     TargetTableTaken,
     TxidHeld,
+    TxidSkipped,
     UnexpectedAnswer,
 )
+from reliability.core.progress import TxidProgress
 from reliability.core.spout import SpoutKind
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.own_run import RunFailed
+from reliability.transaction.replay import ReplayRequest, ReplayRun
 from tests.replay.shop import Shop, committed, made
 from tests.support.fix_shop import shop_with
 
@@ -283,6 +287,25 @@ def test_a_restored_server_leaves_what_is_empty_to_its_turn(connection, verb):
     sweep(connection, "shop")
     shop.transact(1)
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(3,)]
+
+
+def test_a_replay_by_hand_of_what_is_skipped_meanwhile_says_so(connection):
+    """C8: it said that the ledger is corrupt."""
+    shop = Shop(connection, elsewhere="")
+    shop.deliver(made(1))
+    park(connection, "shop", 1, "later")
+    shop.runner.pause("a test")
+    other = shop.another_process()
+
+    class Progress(TxidProgress):
+        def say(self, text, txid):
+            if other.ask("SELECT count(*) FROM reliability.skip") == [(0,)]:
+                skip(other.connection, "shop", 1, "for good")
+
+    request = ReplayRequest(topology=shop.topology, txids=[1], by="ann", patience=20)
+    with pytest.raises(RunFailed) as failed:
+        ReplayRun(connection, request, lambda *_: None, Progress()).run()
+    assert isinstance(failed.value.first, TxidSkipped)
 
 
 def test_only_what_was_emitted_and_has_not_committed_can_be_parked(connection):

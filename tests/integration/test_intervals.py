@@ -155,6 +155,8 @@ def test_where_dates_are_local_a_day_of_23_hours_reads_its_files_and_every_name_
     )  # fmt: skip
     complete = read("completeness", "shop", "--interval", f"{days[2]}/2026-04-01 Europe/Berlin")
     assert [one["state"] for one in complete["intervals"]] == ["missing", "open"]
+    said = say("txids", "shop", "--interval", "2026-03-29T02", code=2).stderr
+    assert "2026-10-25T02+02:00" in said  # Berlin does not have that hour
     execute(connection, "DELETE FROM reliability.schedule")  # nothing but `reliability run` runs it
     assert [row["txid"] for row in read("txids", "shop", "--interval", days[1])["txids"]] == [2]
 
@@ -481,6 +483,8 @@ def test_txids_are_listed_and_found_by_interval_and_by_file(emitter, connection,
     say("completeness", "shop", "--check", code=3)
     chosen = read("completeness", "shop", "--interval", "1997-04")["intervals"]
     assert [row["interval"] for row in chosen] == ["1997-04"]
+    may = say("completeness", "shop", "--interval", "1997-05").stdout
+    assert "0 of 1 intervals are complete" in may
 
 
 def test_every_verb_names_the_interval(emitter, connection):

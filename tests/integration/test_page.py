@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 
 from reliability.ledger.connection import DatabaseTransaction
+from reliability.transaction.correct.park import skip
+from reliability.transaction.emit.requests import Run
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
 from tests.support.command_line import say
@@ -384,6 +386,28 @@ def test_a_run_of_many_txids_is_asked_for_in_one_go(client, connection, monkeypa
     said = read(client, at("shop", "/runs?run_id=run+1"))
     assert said.count("log: 6 rows added, 6 rows removed") == 8
     assert len(asked) < 12, asked
+    dry = Run(dag_id="shop", run_id="dry")
+    shop.runner.emit(None, shop.who(1, dry, is_dry_run=True), max_batches=9, replay=[1])
+    shop.transact(1, dry, is_dry_run=True)
+    before = shop.ask("SELECT txid, attempt_id FROM reliability.attempt WHERE status = 'DRY_RUN'")
+    shop.correct(1, made(300))
+    with connection.transaction() as tx:
+        [row] = tx.all("outcome_of_run", topology="shop", dag_id="shop", run_id="dry")
+    assert [(row["txid"], row["attempt_id"])] == before  # not what a later run has changed
+
+
+def test_a_plot_tells_the_first_commit_of_a_txid_and_no_rows_of_an_empty_one(client, connection):
+    shop = shop_named(connection, "shop")
+    shop.commit(made(1))
+    for table, other in (("transaction", "emitted_at"), ("commit_log", "began_at")):
+        ago = ", ".join(f"{at} = {at} - interval '9 d'" for at in ("committed_at", other))
+        execute(connection, f"UPDATE reliability.{table} SET {ago}")
+    shop.correct(1, made(9))
+    shop.deliver(made(2))
+    skip(connection, "shop", 2, "nobody needs it")
+    plotted = client.get(at("shop", "/series")).json()
+    assert plotted["lag"][0] < 3600
+    assert plotted["rows"] == [6, 0]
 
 
 # --- hostile texts -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from reliability.cli import app
 from reliability.cli.app import check_asked
+from reliability.cli.output import print_json
 from reliability.core.remedy import COMMANDS
 from reliability.deployment.airflow_api import DagRun
 from reliability.transaction.inspect.disagreement import Disagreement, compare
@@ -168,3 +170,9 @@ def test_a_question_that_nobody_can_answer_is_no_yes(monkeypatch, capsys):
     with pytest.raises(typer.Abort):
         check_asked("Drop it?", yes=False)
     assert "add --yes to go on without it" in capsys.readouterr().err
+
+
+def test_json_has_no_number_that_a_program_would_round_or_not_read(capsys):
+    print_json({"a": [float("nan"), 2**53, -(2**53) - 1, 0.1], "b": float("-inf")})
+    read = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert read == {"a": ["NaN", 2**53, str(-(2**53) - 1), 0.1], "b": "-Infinity"}

@@ -251,7 +251,9 @@ class _Emission:
             if meta:
                 freeze(tx, self.name, txid, meta.items)
         left = tx.all("left_txids", topology=self.name) if self.takes_over else []
-        txids = self._request(tx, sorted({*own, *new, *(row["txid"] for row in left)}))
+        room = self.max_batches - len(own) - len(new)  # the next run takes over what is beyond
+        taken = sorted({row["txid"] for row in left} - {*own})[:room]
+        txids = self._request(tx, sorted({*own, *new, *taken}))
         if tx.first("complete_emission", topology=self.name, **self.contact.run) is None:
             raise LedgerBusy(f"{self.name} was dropped while this run emitted")
         return txids

@@ -17,6 +17,7 @@ from reliability.core.txids import format_ranges, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import blocked_of, made_of
 from reliability.transaction.inspect.intervals import (
+    IntervalReport,
     IntervalState,
     format_counts,
     intervals_without_commit,
@@ -24,6 +25,7 @@ from reliability.transaction.inspect.intervals import (
 
 logger = logging.getLogger(__name__)
 Channel = Callable[[Alert], object]
+MOST_OF_A_KIND = 20  # beyond them, one alert is for all the others
 #: A person has done these, and knows.
 ON_PURPOSE = frozenset({IntervalState.HELD, IntervalState.PARKED})
 
@@ -124,12 +126,19 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
 
 def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
     lacking = intervals_without_commit(tx, topology, older_than=limit)
-    late = tuple(report for report in lacking.reports if report.state not in ON_PURPOSE)
-    if late:
+    by_subject: dict[str, list[IntervalReport]] = {}  # one that stays hides none that comes later
+    for report in lacking.reports:
+        if report.state not in ON_PURPOSE:
+            is_own = report.interval and report.state is not IntervalState.MISSING  # a row of them
+            own = str(report.interval) if is_own and len(by_subject) < MOST_OF_A_KIND else ""
+            by_subject.setdefault(own, []).append(report)
+    for subject, late in by_subject.items():
+        counts = format_counts(replace(lacking, reports=tuple(late)).counts)
+        named = subject and f" ({subject})"
         yield Condition(
             kind=AlertKind.LAG,
-            subject="",
-            what=f"for more than {limit}: {format_counts(replace(lacking, reports=late).counts)}",
+            subject=subject,
+            what=f"for more than {limit}: {counts}{named}",
             advice="Each has its reason and a next step.",
             command=f"reliability lag {topology}",
             since=min((report.since for report in late if report.since), default=None),

@@ -140,7 +140,7 @@ def completeness_of(
     )
     since, unreadable = _since(connection, topology, wanted)
     with connection.transaction() as tx:
-        lacking = intervals_without_commit(tx, topology)
+        lacking = intervals_without_commit(tx, topology, wanted=wanted)
     late = [late_report(connection, topology, items) for items in source.late]
     reports = [
         report

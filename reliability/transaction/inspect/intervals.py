@@ -149,15 +149,19 @@ ASKED = (
 
 
 def intervals_without_commit(
-    tx: DatabaseTransaction, topology: str, older_than: timedelta | None = None
+    tx: DatabaseTransaction,
+    topology: str,
+    older_than: timedelta | None = None,
+    wanted: Interval | None = None,
 ) -> IntervalsReport:
     """Return what the ledger knows; it cannot know which items came late.
 
     :param older_than: only what could have been committed longer ago
+    :param wanted: only what overlaps this interval
     """
     answers = ask_of_topologies(tx, ASKED, topology)
     standing = find_standing(tx, topology)
-    return report_intervals(topology, answers[topology], standing, older_than)
+    return report_intervals(topology, answers[topology], standing, older_than, wanted)
 
 
 def report_intervals(
@@ -165,21 +169,27 @@ def report_intervals(
     answers: AnswersOfTopology,
     standing: Standing | None,
     older_than: timedelta | None = None,
+    wanted: Interval | None = None,
 ) -> IntervalsReport:
     """Report the intervals of a topology.
 
     :param answers: those that it has in ASKED
     :param standing: None if no txid was ever emitted, or the topology was dropped meanwhile
     """
-    missing, unknown, is_cut = _missing(topology, answers, older_than)
-    reports = [
+    missing, unknown, is_cut = _missing(topology, answers, older_than, wanted)
+    others = [
         *(_unfinished(topology, row) for row in answers["unfinished_emissions"]),
         *(_open(topology, answers["open_txids"], standing) if standing else ()),
         *_parked(topology, answers["parked_with_intervals"]),
     ]
-    wanted = [report for report in reports if older_than is None or report.age > older_than]
+    reports = [
+        report
+        for report in others
+        if (older_than is None or report.age > older_than)
+        and (wanted is None or (report.interval and report.interval.overlaps(wanted)))
+    ]
     return IntervalsReport(
-        reports=tuple(sorted((*missing, *wanted), key=_place)), unknown=unknown, is_cut=is_cut
+        reports=tuple(sorted((*missing, *reports), key=_place)), unknown=unknown, is_cut=is_cut
     )
 
 
@@ -192,7 +202,10 @@ def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
 
 
 def _missing(
-    topology: str, answers: AnswersOfTopology, older_than: timedelta | None
+    topology: str,
+    answers: AnswersOfTopology,
+    older_than: timedelta | None,
+    wanted: Interval | None,
 ) -> tuple[list[IntervalReport], str | None, bool]:
     """Report missing intervals, why they are unknown, and whether there are more of them."""
     gaps = answers["gaps_between_emissions"]
@@ -213,6 +226,8 @@ def _missing(
         missing = missing_intervals(schedule, spans, now)
     except ScheduleNotEvaluated as error:
         return [], str(error), False
+    if wanted is not None:
+        missing = [interval for interval in missing if interval.overlaps(wanted)]
     rows: list[list[Interval]] = []  # those that follow each other
     for interval in missing[:MOST]:
         if older_than is not None and now - interval.end <= older_than:

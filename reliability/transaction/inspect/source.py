@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from reliability.core.definitions import Topology
 from reliability.core.errors import NothingToEmit
 from reliability.core.keys import read_ranges
+from reliability.core.names import COMMAND_LINE
 from reliability.core.remedy import COMMANDS
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.core.statement_key import TxidKey
@@ -137,7 +138,9 @@ def _allocated(connection: LedgerConnection, topology: Topology) -> AllocatedIte
 
 def late_report(connection: LedgerConnection, topology: str, late: WithoutTxid) -> IntervalReport:
     """Report items that came after the emission of their interval."""
-    run = connection.one("last_run_of_interval", topology=topology, **ends_of(late.interval))
+    run = connection.first("last_run_of_interval", topology=topology, **ends_of(late.interval))
+    if run is None:  # its id was used again, for another interval
+        run = {"dag_id": COMMAND_LINE, "run_id": ""}
     why = f"{late.rows:,} rows in {len(late.items):,} items came after its emission"
     why += f", the first {late.items[0]}"
     clear = clear_command(topology, run["dag_id"], run["run_id"], late.interval)
