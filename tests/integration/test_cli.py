@@ -207,7 +207,23 @@ def test_the_time_of_an_attempt_is_divided_into_phases_and_a_topologys_into_perc
         assert "write 7:2, shop 7:2" in say("show", "shop", *refused, code=2).stderr
 
 
-def test_the_story_of_an_attempt_and_of_a_txid(shop):
+def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
+    word, n = shop.ask("SELECT word, n FROM exact WHERE k IS NULL ORDER BY word LIMIT 1")[0]
+    asked = ("explain", "shop", "exact", "k", f"word={word}")
+    told = read(*asked)
+    assert told["row"]["n"] == n == sum(one["values"]["n"] for one in told["contributions"])
+    assert {one["dag_id"] for one in told["contributions"]} == {"shop"}
+    said = say(*asked).stdout
+    assert f"now: k NULL, word {word}, n {n}" in said
+    assert "run 1" in said
+    none = "no txid has contributed to such a row, and the table has none"
+    assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
+    assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
+    for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
+        said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
+        assert "correct what you have typed" in said
+    assert "no state has a horizon" in say("compact").stdout
+
     shop.correct(2, made(102))
     report = attempt_report(shop.connection, "shop", TransactionAttempt(2, 1))
     told = json.loads(json.dumps(report, default=plain))
@@ -231,24 +247,6 @@ def test_the_story_of_an_attempt_and_of_a_txid(shop):
     execute(shop.connection, "INSERT INTO reliability.topology (topology, max_spout_pending)"
                              " VALUES ('other', 1)")  # fmt: skip
     assert "other, shop" in say("show", "2:1", code=2).stderr
-
-
-def test_where_a_row_comes_from(shop):
-    word, n = shop.ask("SELECT word, n FROM exact WHERE k IS NULL ORDER BY word LIMIT 1")[0]
-    asked = ("explain", "shop", "exact", "k", f"word={word}")
-    told = read(*asked)
-    assert told["row"]["n"] == n == sum(one["values"]["n"] for one in told["contributions"])
-    assert {one["dag_id"] for one in told["contributions"]} == {"shop"}
-    said = say(*asked).stdout
-    assert f"now: k NULL, word {word}, n {n}" in said
-    assert "run 1" in said
-    none = "no txid has contributed to such a row, and the table has none"
-    assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
-    assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
-    for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
-        said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
-        assert "correct what you have typed" in said
-    assert "no state has a horizon" in say("compact").stdout
 
 
 def test_what_is_beyond_the_horizon_is_compacted(connection):
