@@ -441,21 +441,22 @@ def test_sql_of_a_warning_that_fails_warns_and_what_follows_may_write(shop, conn
         assert tx.cursor.fetchone()["statement_timeout"] == "0"
 
 
-@pytest.mark.parametrize("of", ["contribution", "table"])
 def test_an_audit_that_waits_for_a_lock_for_too_long_is_tried_again(
-    shop, connection, known, monkeypatch, of
+    shop, connection, known, monkeypatch
 ):
     """Nothing is wrong with the rows."""
-    shop = shop(sales(references("k", "known.Id", of=of)))
-    shop.deliver([row(1)])
-    with closing(own_session(connection.dsn)) as other, monkeypatch.context() as patched:
-        other.cursor().execute("LOCK TABLE public.known")
-        patched.setitem(queries(), "limit_statements", IMPATIENT)
-        with pytest.raises(LedgerBusy, match="lock timeout"):
-            shop.transact(1)
-    shop.clear(1)
-    shop.transact(1)
-    assert rows(connection, SALES) == [(1, 1, Decimal(1))]
+    first = shop(sales())
+    first.deliver([row(1)], [row(1)])
+    for txid, of in ((1, "contribution"), (2, "table")):
+        shop = with_audits(first, sales(references("k", "known.Id", of=of)))
+        with closing(own_session(connection.dsn)) as other, monkeypatch.context() as patched:
+            other.cursor().execute("LOCK TABLE public.known")
+            patched.setitem(queries(), "limit_statements", IMPATIENT)
+            with pytest.raises(LedgerBusy, match="lock timeout"):
+                shop.transact(txid)
+        shop.clear(txid)
+        shop.transact(txid)
+        assert rows(connection, SALES) == [(1, txid, Decimal(txid))]
 
 
 def test_columns_and_tables_are_quoted(shop, connection):
@@ -479,16 +480,23 @@ def test_columns_and_tables_are_quoted(shop, connection):
     assert [violations for *_, violations in rows(connection, FOUND)] == [0, 0, 0, 1, 0]
 
 
-@pytest.mark.parametrize("of", ["contribution", "table"])
-def test_a_column_may_have_a_name_of_the_query_around_it(shop, connection, of):
+def test_a_column_may_have_a_name_of_the_query_around_it(shop, connection):
     """C12: Postgres would take it for the whole row."""
     key = dict.fromkeys(("one", "place", "found", "example", "violation"), "bigint")
-    mine = audit("mine", f"SELECT one, place FROM {{{of}}} WHERE found = 2")
-    names = [make(*key, of=of) for make in (not_null, unique)]
-    shop = shop(State("odd", key=key, values={"n": Count()}, audits=[*names, mine]))
-    shop.commit([dict.fromkeys(key, 1)])
-    error = refused(shop, [dict.fromkeys(key, 2)])
-    assert error.what == 'state odd: audit mine found 1 violation, for example {"one":2,"place":2}'
+    audits = [
+        made
+        for of in ("contribution", "table")
+        for made in (
+            not_null(*key, of=of),
+            unique(*key, of=of),
+            audit(of, f"SELECT one, place FROM {{{of}}} WHERE found = 2", severity="warn"),
+        )
+    ]
+    shop = shop(State("odd", key=key, values={"n": Count()}, audits=audits))
+    shop.commit(*([dict.fromkeys(key, n)] for n in (1, 2)))
+    found = "SELECT audit, examples FROM reliability.audits WHERE violations > 0 ORDER BY audit"
+    example = ['{"one":2,"place":2}']
+    assert rows(connection, found) == [("contribution", example), ("table", example)]
 
 
 # --- several databases ---------------------------------------------------------------------------

@@ -207,7 +207,23 @@ def test_the_time_of_an_attempt_is_divided_into_phases_and_a_topologys_into_perc
         assert "write 7:2, shop 7:2" in say("show", "shop", *refused, code=2).stderr
 
 
-def test_the_story_of_an_attempt_and_of_a_txid(shop):
+def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
+    word, n = shop.ask("SELECT word, n FROM exact WHERE k IS NULL ORDER BY word LIMIT 1")[0]
+    asked = ("explain", "shop", "exact", "k", f"word={word}")
+    told = read(*asked)
+    assert told["row"]["n"] == n == sum(one["values"]["n"] for one in told["contributions"])
+    assert {one["dag_id"] for one in told["contributions"]} == {"shop"}
+    said = say(*asked).stdout
+    assert f"now: k NULL, word {word}, n {n}" in said
+    assert "run 1" in said
+    none = "no txid has contributed to such a row, and the table has none"
+    assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
+    assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
+    for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
+        said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
+        assert "correct what you have typed" in said
+    assert "no state has a horizon" in say("compact").stdout
+
     shop.correct(2, made(102))
     report = attempt_report(shop.connection, "shop", TransactionAttempt(2, 1))
     told = json.loads(json.dumps(report, default=plain))
@@ -231,24 +247,6 @@ def test_the_story_of_an_attempt_and_of_a_txid(shop):
     execute(shop.connection, "INSERT INTO reliability.topology (topology, max_spout_pending)"
                              " VALUES ('other', 1)")  # fmt: skip
     assert "other, shop" in say("show", "2:1", code=2).stderr
-
-
-def test_where_a_row_comes_from(shop):
-    word, n = shop.ask("SELECT word, n FROM exact WHERE k IS NULL ORDER BY word LIMIT 1")[0]
-    asked = ("explain", "shop", "exact", "k", f"word={word}")
-    told = read(*asked)
-    assert told["row"]["n"] == n == sum(one["values"]["n"] for one in told["contributions"])
-    assert {one["dag_id"] for one in told["contributions"]} == {"shop"}
-    said = say(*asked).stdout
-    assert f"now: k NULL, word {word}, n {n}" in said
-    assert "run 1" in said
-    none = "no txid has contributed to such a row, and the table has none"
-    assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
-    assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
-    for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
-        said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
-        assert "correct what you have typed" in said
-    assert "no state has a horizon" in say("compact").stdout
 
 
 def test_what_is_beyond_the_horizon_is_compacted(connection):
@@ -468,7 +466,10 @@ def test_a_replay_is_a_request_of_its_own_and_says_what_it_changed(shop, monkeyp
 
 
 def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says_so(shop):
-    """The one way to see what a corrected file changes was to let it count."""
+    """The one way to see what a corrected file changes was to let it count.
+
+    Of what had not committed, SOURCE_CHANGED said to replay it, and that was refused.
+    """
     before = shop.tables()
     shop.source.sizes[1] = 8
     shop.makes[2] = made(9, rows=8)
@@ -481,19 +482,16 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     assert [one["reason"] for one in read("show", "2")["refreezes"]] == ["a wrong delivery"]
     assert "a wrong delivery" in say("show", "2").stdout
 
-
-def test_an_exchanged_source_that_has_not_committed_is_frozen_anew_and_its_run_cleared(shop):
-    """SOURCE_CHANGED said to replay it, and that was refused: it had not committed."""
     shop.deliver(made(4))
-    shop.source.sizes[1] = shop.source.sizes[3] = 8
-    shop.makes[2] = shop.makes[4] = made(9, rows=8)
+    shop.source.sizes[3] = 8
+    shop.makes[4] = made(9, rows=8)
     with pytest.raises(SourceChanged, match="--refreeze"):
         shop.transact(4)
     shop.runner.close(4, shop.run_of(4), ENDED)
     assert "[SOURCE_CHANGED]" in say("status").stdout
     options = ["--refreeze", "--reason", "a wrong delivery"]
     said = say("replay", "shop", "2,4", *options).stdout
-    assert "2:1 changed" in said
+    assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
     assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
     said = say("status").stdout  # it no longer asks for a refreeze
@@ -717,7 +715,9 @@ def test_a_person_lets_order_go_on(shop):
         "txid 5 committed too: it was their turn.\n"
     )
     assert "when its turn comes" not in said
-    assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
+    asked = say("skip", "shop", "6", "--reason", "a test file", input="y\n")
+    assert "its run succeeds" in asked.stderr
+    assert "To take that back: reliability unskip shop 6" in asked.stdout
     (standing,) = read("status")
     parked = {"reason": by_me("broken"), "count": 1, "txids": "4", "is_unskipped": False}
     assert standing["parked"] == [parked]
@@ -728,20 +728,30 @@ def test_a_person_lets_order_go_on(shop):
         "park", "shop", "4", "--reason", "x", "--yes", code=1
     ).stderr  # fmt: skip
 
+    # what was skipped is shown, and taken back
+    [skipped] = read("status")[0]["skipped"]
+    assert (skipped["txids"], skipped["reason"]) == ("6", "a test file")
+    assert "txid 6 is skipped for good, until `reliability unskip shop" in say("status").stdout
+    refused = say("replay", "shop", "6", code=1).stderr
+    assert "[TXID_SKIPPED] txid 6 was skipped on" in refused
+    again = say("replay", "shop", "6", "--refreeze", "--reason", "x", code=1)
+    assert "[TXID_SKIPPED]" in again.stderr
+    said = say("unskip", "shop", "6", "--reason", "it was none").stdout
+    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 6, and replays" in said
+    assert "  reliability replay shop 6" in said
+    assert read("show", "6")["skips"][0]["ended_reason"] == "it was none"
+    assert "unskipped" in say("show", "6").stdout
+    assert [one["txids"] for one in read("status")[0]["parked"]] == ["6"]
+    assert "txid 6 is empty, as it was skipped, until" in say("status").stdout
+    assert [one["state"] for one in read("lag")[0]["intervals"]] == ["parked"]
+    assert read("txids", "shop")["txids"][-1]["state"] == "parked"
+    assert say("replay", "shop", "6").stdout.startswith("6:1 changed")
+
 
 TABLES_OF_LEDGER = """
     SELECT table_name FROM information_schema.columns
      WHERE table_schema = 'reliability' AND column_name = 'topology' ORDER BY 1
 """
-
-
-def test_a_file_in_which_nothing_is_edited_is_answered_in_json_too(shop, tmp_path):
-    """It was text."""
-    file = tmp_path / "rows.jsonl"
-    say("quarantine", "export", "shop", "--file", str(file))
-    asked = ("quarantine", "replay", "shop", "--file", str(file), "--reason", "x")
-    assert read(*asked) == {"topology": "shop", "is_dry_run": False, "replayed": []}
-    assert say(*asked).stdout == "No row was changed.\n"
 
 
 def test_a_topology_is_dropped_with_all_that_it_has(shop):
@@ -778,29 +788,6 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     refused = say("drop", "shop", "--yes", code=1).stderr
     assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
     assert read("status")[0]["committed"] == 6
-
-
-def test_a_skipped_txid_is_shown_and_taken_back(shop):
-    shop.deliver(made(4))
-    said = say("skip", "shop", "4", "--reason", "a test file", "--yes").stdout
-    assert "To take that back: reliability unskip shop 4" in said
-    [skipped] = read("status")[0]["skipped"]
-    assert (skipped["txids"], skipped["reason"]) == ("4", "a test file")
-    assert "txid 4 is skipped for good, until `reliability unskip shop" in say("status").stdout
-    refused = say("replay", "shop", "4", code=1).stderr
-    assert "[TXID_SKIPPED] txid 4 was skipped on" in refused
-    again = say("replay", "shop", "4", "--refreeze", "--reason", "x", code=1)
-    assert "[TXID_SKIPPED]" in again.stderr
-    said = say("unskip", "shop", "4", "--reason", "it was none").stdout
-    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
-    assert "  reliability replay shop 4" in said
-    assert read("show", "4")["skips"][0]["ended_reason"] == "it was none"
-    assert "unskipped" in say("show", "4").stdout
-    assert [one["txids"] for one in read("status")[0]["parked"]] == ["4"]
-    assert "txid 4 is empty, as it was skipped, until" in say("status").stdout
-    assert [one["state"] for one in read("lag")[0]["intervals"]] == ["parked"]
-    assert read("txids", "shop")["txids"][-1]["state"] == "parked"
-    assert say("replay", "shop", "4").stdout.startswith("4:1 changed")
 
 
 def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
@@ -881,13 +868,6 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     execute(shop.connection, wrong, word=word)
     said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand").stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
-
-
-def test_a_rollback_warns_of_what_it_overwrites(connection):
-    Shop(connection, kinds=lambda where: states(where)[1:2]).commit_first(3)
-    execute(connection, "UPDATE public.recomputed SET n = n + 1 WHERE word = 'a'")
-    warned = say("rollback", "shop", "1", "--reason", "x", "--dry-run").stdout
-    assert "warning: recomputed: rows that were changed by hand are overwritten: " in warned
 
 
 # --- Airflow -------------------------------------------------------------------------------------
@@ -1233,8 +1213,42 @@ def test_a_run_that_is_red_because_of_another_task_is_no_matter_of_the_topologys
     assert airflow.cleared == []
 
 
+BY_ASSETS = (
+    "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
+    " VALUES ('shop', 'shop', 'by assets', false)"
+)
+CHANGE = "UPDATE reliability.transaction SET {} WHERE txid = 4"
+MARCH = CHANGE.format("interval_start = '2026-03-01', interval_end = '2026-04-01'")
+TOKYO = CHANGE.format("interval_zone = 'Asia/Tokyo'")
+NO_ZONE = CHANGE.format("interval_zone = NULL")
+NEW_RUNS = (  # the id of the run, what else is changed, and what makes a new run then
+    ("manual__1", "", "airflow dags trigger shop --run-id manual__1"),
+    ("scheduled__2026-04-01", "", "reliability run shop"),
+    (
+        "scheduled__2026-04-01",
+        MARCH,
+        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
+        "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
+    ),
+    (
+        "manual__1",
+        f"{TOKYO}; {BY_ASSETS}",
+        "airflow dags trigger shop --conf "
+        '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
+    ),
+    (
+        "manual__1",
+        f"{NO_ZONE}; {IN_A_GROUP}",
+        'airflow dags trigger shop --conf \'{"shop": {"interval": "2026-03"}}\'',
+    ),
+)
+
+
 def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_new_one(shop):
-    """E2: status named resume-runs as the remedy, which said that no run is left undone."""
+    """E2: status named resume-runs as the remedy, which said that no run is left undone.
+
+    Airflow refused the id of a scheduled run, and a conf that named no group was red.
+    """
     [txid] = shop.deliver(made(4), run="gone")
     with fake_airflow(runs=[("run 1", "success")]) as airflow:
         assert read("resume-runs", "shop")["runs"] == []  # until a sweep has given the run up
@@ -1245,6 +1259,14 @@ def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_
         assert f"txid {txid} needs a new run. Next:\n  {left['next_step']}\n" in said
         assert "cleared" not in said
         assert airflow.cleared == []
+        for run_id, change, next_step in NEW_RUNS:
+            run_before = shop.run_of(txid).run_id
+            for table in ("emission", "transaction", "request"):
+                renaming = f"UPDATE reliability.{table} SET run_id = %(new)s WHERE run_id = %(old)s"
+                execute(shop.connection, renaming, new=run_id, old=run_before)
+            execute(shop.connection, change or "SELECT")
+            [left] = read("resume-runs", "shop", code=3)["runs"]
+            assert (left["txids"], left["next_step"]) == ([txid], next_step)
         for dag_id in ("a", "shop"):  # what a DAG left before it was renamed: of the new one
             by_dag = f"UPDATE reliability.request SET dag_id = '{dag_id}' WHERE txid = {txid}"
             execute(shop.connection, by_dag)
@@ -1280,50 +1302,6 @@ def test_what_another_airflow_runs_is_not_gone_and_is_told_if_it_is_undone(shop)
         assert airflow.cleared == []
 
 
-BY_ASSETS = (
-    "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
-    " VALUES ('shop', 'shop', 'by assets', false)"
-)
-
-
-def test_a_txid_whose_run_was_deleted_is_told_with_what_airflow_takes(shop):
-    """E2: Airflow refused the id of a scheduled run, and a conf that named no group was red."""
-    assert shop.deliver(made(4), run="gone") == [4]
-    execute(shop.connection, SILENT)
-    change_of = "UPDATE reliability.transaction SET {} WHERE txid = 4"
-    march = change_of.format("interval_start = '2026-03-01', interval_end = '2026-04-01'")
-    tokyo = change_of.format("interval_zone = 'Asia/Tokyo'")
-    for run_id, change, next_step in (
-        ("manual__1", "", "airflow dags trigger shop --run-id manual__1"),
-        ("scheduled__2026-04-01", "", "reliability run shop"),
-        (
-            "scheduled__2026-04-01",
-            march,
-            "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
-            "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
-        ),
-        (
-            "manual__1",
-            f"{tokyo}; {BY_ASSETS}",
-            "airflow dags trigger shop --conf "
-            '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
-        ),
-        (
-            "manual__1",
-            f"{change_of.format('interval_zone = NULL')}; {IN_A_GROUP}",
-            'airflow dags trigger shop --conf \'{"shop": {"interval": "2026-03"}}\'',
-        ),
-    ):
-        run_before = shop.run_of(4).run_id
-        for table in ("emission", "transaction", "request"):
-            renaming = f"UPDATE reliability.{table} SET run_id = %(new)s WHERE run_id = %(old)s"
-            execute(shop.connection, renaming, new=run_id, old=run_before)
-        execute(shop.connection, change or "SELECT")
-        with fake_airflow(runs=[("run 1", "success")]):
-            [left] = read("resume-runs", "shop", code=3)["runs"]
-        assert (left["txids"], left["next_step"]) == ([4], next_step)
-
-
 def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop):
     """Its reason was replaced; and one without blanks was cut to its first word."""
     why = f"[FILE_REFUSED] s3://bucket/{'long' * 30}.parquet is no file of Parquet"
@@ -1338,36 +1316,23 @@ def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop
     assert f"{why[:79]}…" in said
 
 
-def test_a_red_emission_is_not_cleared_once_another_run_has_emitted_its_interval(
+def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_emitted(
     connection, tmp_path, monkeypatch
 ):
-    """The cleared run replayed what the other one had committed."""
-    from tests.support.fix_pipeline import shop
+    """`lag` named resume-runs for ever, which said that no run is left undone.
 
-    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
-    pipeline = pipeline_of(shop(tmp_path), connection)
-    red, by_hand = pipeline.again("red"), pipeline.again("by hand")
-    with pytest.raises(NothingToEmit):
-        red.emit(month(1997, 2))
-    facts: Any = {"runs": [("red", "failed"), ("by hand", "success")]}
-    facts |= {"ends": {"emit": "failed"}, "emitted": {"by hand": [1]}}
-    with fake_airflow(**facts):
-        [left] = read("resume-runs", "shop", code=3)["runs"]
-        assert (left["run_id"], left["because"]) == ("red", "emit did not succeed")
-    write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
-    assert by_hand.emit(month(1997, 2)) == [1]
-    with fake_airflow(**facts):
-        assert read("resume-runs", "shop")["runs"] == []
-
-
-def test_a_failed_emission_whose_run_was_deleted_gets_a_new_run(connection, tmp_path, monkeypatch):
-    """`lag` named resume-runs for ever, which said that no run is left undone."""
+    Cleared once another run has emitted, it replayed what the other one had committed.
+    """
     from tests.support.fix_pipeline import shop
 
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     pipeline = pipeline_of(shop(tmp_path), connection)
     with pytest.raises(NothingToEmit):
         pipeline.again("deleted").emit(month(1997, 2))
+    red: Any = {"runs": [("deleted", "failed"), ("new", "success")], "ends": {"emit": "failed"}}
+    with fake_airflow(**red):
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["run_id"], left["because"]) == ("deleted", "emit did not succeed")
     with fake_airflow(runs=[("run 1", "success")]) as airflow:
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
@@ -1396,6 +1361,9 @@ def test_a_failed_emission_whose_run_was_deleted_gets_a_new_run(connection, tmp_
         )
         write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
         assert pipeline.again("new").emit(month(1997, 2)) == [1]
+        assert read("resume-runs", "shop")["runs"] == []
+    renamed(connection, "shop")
+    with fake_airflow(**red, emitted={"new": [1]}):
         assert read("resume-runs", "shop")["runs"] == []
 
 
@@ -1480,6 +1448,11 @@ def test_several_databases_are_shown_compared_and_examined(
     shop = Shop(connection, elsewhere="warehouse", kinds=spread)
     shop.commit_first(3)
     find(shop, monkeypatch)
+    by_hand = "UPDATE public.recomputed SET n = n {} 1 WHERE word = 'a'"
+    execute(warehouse, by_hand.format("+"))
+    warned = say("rollback", "shop", "1", "--reason", "x", "--dry-run").stdout
+    assert "warning: recomputed: rows that were changed by hand are overwritten: " in warned
+    execute(warehouse, by_hand.format("-"))
     (one,) = read("topologies")
     there = [(s["state"], s["database"]) for s in one["states"]]
     assert there == [("exact", ""), ("recomputed", "warehouse")]
@@ -1664,28 +1637,24 @@ def test_the_doctor_says_where_an_address_comes_from(
     assert "hunter2" not in str(found)
 
 
-@pytest.mark.parametrize(
-    ("connection", "verdict", "what"),
-    [
-        (None, "FAIL", "Airflow has none"),
+def test_the_doctor_looks_where_a_spark_connection_leads(airflow_home, monkeypatch):
+    monkeypatch.setattr(doctor, "is_set_up", lambda: True)
+    monkeypatch.setattr(doctor, "has_database", lambda: True)
+    connections: list[tuple[dict[str, Any], str, str]] = [
+        ({}, "FAIL", "Airflow has none"),
         ({"host": "local[2]"}, "ok", "leads to local[2]"),
         ({"host": "yarn"}, "FAIL", "leads to YARN"),
         ({"host": "local", "extra": {"deploy-mode": "cluster"}}, "FAIL", "takes no Python"),
         ({"host": "local", "extra": {"spark-binary": "rm"}}, "FAIL", "must be one of"),
-    ],
-)
-def test_the_doctor_looks_where_a_spark_connection_leads(
-    connection, verdict, what, airflow_home, monkeypatch
-):
-    monkeypatch.setattr(doctor, "is_set_up", lambda: True)
-    monkeypatch.setattr(doctor, "has_database", lambda: True)
-    if connection:
-        spark = {"conn_type": "spark", **connection}
-        monkeypatch.setenv("AIRFLOW_CONN_SPARK_OF_MINE", json.dumps(spark))
-    found = doctor._spark_connection("spark_of_mine", CheckStatus.FAIL)
-    assert (found.verdict.value, what in found.what) == (verdict, True), found
-    assert bool(found.todo) == (verdict == "FAIL")
-    assert "Remedy(" not in found.todo
+    ]
+    for connection, verdict, what in connections:
+        if connection:
+            spark = {"conn_type": "spark", **connection}
+            monkeypatch.setenv("AIRFLOW_CONN_SPARK_OF_MINE", json.dumps(spark))
+        found = doctor._spark_connection("spark_of_mine", CheckStatus.FAIL)
+        assert (found.verdict.value, what in found.what) == (verdict, True), found
+        assert bool(found.todo) == (verdict == "FAIL")
+        assert "Remedy(" not in found.todo
 
 
 def test_the_doctor_does_not_expect_a_connection_where_none_can_be_found(
@@ -1749,18 +1718,6 @@ def test_the_doctor_looks_for_components_of_airflow_and_for_the_housekeeping_dag
 
 
 # --- spark-submit --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(connection):
-    assert pipeline_of(global_count.topology, connection).emit(None) == [1, 2, 3]
-    say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
-    conf = ("--conf", "spark.ui.enabled=false")
-    said = say("replay", "global_count", "1", "--master", "local[2]", *conf).stdout
-    assert said == "1:1 changed\n  global_count: 1 row added; words +9\n"
-    assert rows(connection, "SELECT words FROM global_count") == [(9,)]
-    (step,) = read("show", "1:1")["steps"]
-    assert step["code"]["modules"].keys() >= {"spark_apps.global_count"}
 
 
 def test_an_interrupted_replay_leaves_no_jvm_and_no_temporary_files(connection, tmp_path):

@@ -182,9 +182,6 @@ def test_libpqs_parameters_of_a_connection_reach_it_and_no_others(airflow_has):
         "sslmode": "verify-full",
         "target_session_attrs": "read-write",
     }
-
-
-def test_a_connection_of_another_type_is_refused(airflow_has):
     airflow_has("c", "mysql", host="h")
     with pytest.raises(DsnUnreadable, match="connection c is of type mysql"):
         keywords_of("c", connections()["c"])
@@ -278,10 +275,11 @@ def driver(tmp_path, monkeypatch, airflow_has):
 
 
 def test_a_driver_reads_a_file_of_its_users_alone(driver, monkeypatch):
-    """G10: a file, not an argument, a conf or an environment."""
+    """G10: a file, not an argument, a conf or an environment; and it asks no Airflow for others."""
     path = Path(os.environ[ADDRESSES])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert SECRET not in str(driver.variables)
+    assert address_of("mart").dsn == "service=mart"
     assert address_of().origin == "Airflow's connection c, the DAG names it"
     assert address_of().keywords() == {"dsn": "", "host": "h", "password": SECRET}
     found = address_of()
@@ -290,13 +288,15 @@ def test_a_driver_reads_a_file_of_its_users_alone(driver, monkeypatch):
         found.keywords()
 
 
-def test_a_driver_asks_no_airflow_for_what_it_was_not_given(driver):
-    assert address_of("mart").dsn == "service=mart"
-
-
-def test_a_driver_is_told_new_credentials(driver, monkeypatch, airflow_has):
+def test_a_driver_is_told_new_credentials_once_airflow_can_be_asked(
+    driver, monkeypatch, airflow_has, caplog
+):
     monkeypatch.setattr(address, "REWRITE_SECONDS", 0.0)
+    driver._due = 0.0
+    driver.renew()
+    assert "a driver gets its credentials later: " in caplog.text
     refused = address_of().keywords()
+    assert refused["password"] == SECRET
     airflow_has("c", host="h", password="renewed")
     monkeypatch.setattr(
         airflow_connections, "find_connection", lambda conn_id: connections()[conn_id]
@@ -304,13 +304,6 @@ def test_a_driver_is_told_new_credentials(driver, monkeypatch, airflow_has):
     driver._due = 0.0
     driver.renew()
     assert address_of().renewed(refused) == {"dsn": "", "host": "h", "password": "renewed"}
-
-
-def test_a_driver_keeps_what_it_was_told_while_airflow_cannot_be_asked(driver, caplog):
-    driver._due = 0.0
-    driver.renew()
-    assert "a driver gets its credentials later: " in caplog.text
-    assert address_of().keywords()["password"] == SECRET
 
 
 def test_what_a_killed_task_has_left_is_removed_by_the_next(tmp_path):
