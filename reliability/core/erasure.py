@@ -73,7 +73,9 @@ class Person:
             return True
         if self.column.lower() in row.shown:
             return False
-        word = rf"(?<!\w){re.escape(self.text)}(?!\w)"
+        in_json = json.dumps(self.text, ensure_ascii=False)[1:-1]  # \\ and " have other texts there
+        texts = {self.text, in_json, json.dumps(in_json, ensure_ascii=False)[1:-1]}
+        word = rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(texts)))})(?!\w)"
         text = row.contents if self.text == self.value else _without_dashes(row.contents)
         return None if row.is_cut or re.search(word, text, re.IGNORECASE) else False
 

@@ -26,7 +26,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reliability.core.errors import DsnUnreadable, LedgerRefusedLogin, PasswordInDsn
+from reliability.core.errors import (
+    DsnUnreadable,
+    LedgerRefusedLogin,
+    PasswordInDsn,
+    ReliabilityError,
+)
 from reliability.core.names import check_database, variable_of
 
 logger = logging.getLogger(__name__)
@@ -303,9 +308,10 @@ class DriverAddresses:
         if self._asked and time.monotonic() >= self._due:
             try:
                 self._write()
-            except LedgerRefusedLogin as error:  # what was written last may still be right
+            except (ReliabilityError, OSError) as error:  # what was written may still be right
                 logger.warning("a driver gets its credentials later: %s", error)
-                self._path.touch()
+                with suppress(OSError):
+                    self._path.touch()
 
     def _write(self) -> None:
         self._due = time.monotonic() + REWRITE_SECONDS

@@ -109,7 +109,9 @@ class WarmEngine:
         return [sys.executable, process_batch(), *replace(submission, engine=WARM).arguments()]
 
     def environment(self) -> dict[str, str]:
-        return {**driver_environment(os.environ, self.code), **self.variables}
+        environment = driver_environment(os.environ, self.code)
+        # as bin/spark-submit: a set is in the same order in each attempt
+        return {**environment, "PYTHONHASHSEED": "0", **self.variables}
 
 
 Launcher = SparkSubmit | WarmEngine

@@ -75,8 +75,17 @@ class StepSession:
             listener = shared.statusStore().listener()
             if listener.isDefined():
                 self._context.listenerBus().removeListener(listener.get())
+            self._detach_tab(shared.statusStore())
         finally:
             self._gateway.shutdown()
+
+    def _detach_tab(self, store: Any) -> None:
+        """Take the session's tab, and what answers for it, off Spark's page, which keeps them."""
+        ui = self._context.ui()
+        tabs = ui.get().getTabs() if ui.isDefined() else None
+        for tab in [tabs.apply(place) for place in range(tabs.size())] if tabs else ():
+            if tab.getClass().getSimpleName() == "SQLTab" and tab.sqlStore().equals(store):
+                ui.get().detachTab(tab)
 
 
 class Engine:

@@ -163,6 +163,7 @@ class KafkaReader:
                 seen = time.monotonic()
             if found:
                 yield found
+                seen = time.monotonic()  # its reader may be slow
             if time.monotonic() - seen > STALL_SECONDS:
                 raise SourceUnreadable(
                     f"{where} gives nothing from offset {reached} on, though it should end at {end}"

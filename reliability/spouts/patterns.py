@@ -27,6 +27,8 @@ _COPYING = "._COPYING_"
 _PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
 #: The seconds since 1970 as strftime counts them: those of the wall time in the process's own zone.
 _EPOCH = re.compile(r"%[-_0^#\d]*[EO]?s")
+_PLACES = re.compile(f"(?:{_PLACE.pattern})+")
+_DIRECTIVE = re.compile(r"(?:%[-_0^#\d]*[EO:]?.)+")
 _METHOD = "<built-in method "  # what Python writes for one, with its place in memory
 _CLASS = re.compile(r"\[[^\]/]+\]")
 # They differ in everything that strftime can format: a constant placeholder is the same for both.
@@ -91,13 +93,17 @@ def match_any_interval(pattern: str) -> str:
 
     >>> match_any_interval("in/{data_interval_start:%Y/%m}/a-{data_interval_end:%d}.csv")
     'in/*/*/a-*.csv'
+    >>> match_any_interval("{data_interval_start.year:04d}{data_interval_start:%_m}.csv")
+    '*.csv'
     """
-    return _PLACE.sub(lambda place: _any_of(place[0]), pattern)
+    return _PLACES.sub(lambda places: _any_of(places[0]), pattern)
 
 
-def _any_of(place: str) -> str:
-    form = place.strip("{}").partition(":")[2]
-    return re.sub(r"(?:%-?.)+", "*", form) or "*"
+def _any_of(places: str) -> str:
+    """Return a glob for places that follow each other: `**` would cross folders."""
+    forms = (place.strip("{}").partition(":")[2] for place in _PLACE.findall(places))
+    globs = (_DIRECTIVE.sub("*", form) if "%" in form else "*" for form in forms)
+    return re.sub(r"\*+", "*", "".join(globs))
 
 
 def check_pattern(what: str, pattern: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -295,6 +296,9 @@ def test_a_driver_is_told_new_credentials_once_airflow_can_be_asked(
     driver._due = 0.0
     driver.renew()
     assert "a driver gets its credentials later: " in caplog.text
+    with monkeypatch.context() as full:  # what is there is still right
+        full.setattr(driver, "_write", Mock(side_effect=OSError("No space left on device")))
+        driver.renew()
     refused = address_of().keywords()
     assert refused["password"] == SECRET
     airflow_has("c", host="h", password="renewed")

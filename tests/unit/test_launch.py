@@ -16,7 +16,14 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.spark import launch
 from reliability.spark.driver_environment import driver_environment, find_spark_submit, java_home
 from reliability.spark.imports import drop_package_folder
-from reliability.spark.launch import Driver, DriverFailed, SparkSubmit, process_batch, run_with_log
+from reliability.spark.launch import (
+    Driver,
+    DriverFailed,
+    SparkSubmit,
+    WarmEngine,
+    process_batch,
+    run_with_log,
+)
 from reliability.spark.submission import Submission
 
 GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
@@ -190,6 +197,12 @@ def test_spark_submit_gets_its_arguments_and_no_secret_of_airflows(
     assert "hunter2" not in environment
     assert "\nRELIABILITY_CODE=/pipelines\n" in f"\n{environment}"
     assert f"\nPATH={os.path.dirname(sys.executable)}:" in f"\n{environment}"
+
+
+def test_a_warm_driver_has_the_hash_seed_of_a_spark_submit(monkeypatch):
+    """V7: a set that a process function iterates was in another order in each attempt."""
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert WarmEngine().environment()["PYTHONHASHSEED"] == "0"
 
 
 def test_what_a_failed_spark_submit_wrote_is_kept(spark_submit):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -450,10 +451,14 @@ def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def is_gone(error: Exception) -> bool:
-    """Say whether an error means that the JVM has ended."""
+    """Say whether an error means that the JVM has ended, not a service that the user calls."""
     from py4j.protocol import Py4JNetworkError
 
-    return isinstance(error, Py4JNetworkError | ConnectionError)
+    if isinstance(error, Py4JNetworkError):
+        return True
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    module = str(frames[-1].f_globals.get("__name__")) if frames else ""
+    return isinstance(error, ConnectionError) and module.startswith("py4j")
 
 
 def stop_context(spark: SparkSession) -> None:

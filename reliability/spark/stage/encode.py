@@ -73,7 +73,8 @@ def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Itera
             yield encoder.write_batch(rows)
         except ValueError as error:
             what = f"a value does not fit its column: {error}"
-            raise SchemaMismatch(what, remedy=_FIRST_YEAR) from error
+            has_times = any(pa.types.is_temporal(column.type) for column in batch.columns)
+            raise SchemaMismatch(what, remedy=_FIRST_YEAR if has_times else None) from error
     yield EMPTY if encoder is None else encoder.finish()
 
 

@@ -149,7 +149,8 @@ def write(
 ) -> int:
     """Run the one write action of a sink and return its number of partitions.
 
-    It is the number of tasks that the final stage ran: adaptive execution changes the plan.
+    It is the number of tasks that the final stage ran: adaptive execution changes the plan. Of a
+    stage that lost an executor, Spark tells only the tasks that ran again; each task returns a row.
     """
     # pyspark reads the names of these columns as paths to fields
     numbered = staged.toDF(*(f"c{number}" for number in range(len(staged.columns))))
@@ -158,7 +159,7 @@ def write(
         return 0
     tracker = staged.sparkSession.sparkContext.statusTracker()
     stage = tracker.getStageInfo(results[0]["stage"])
-    return stage.numTasks if stage is not None else len(results)
+    return max(len(results), stage.numTasks if stage is not None else 0)
 
 
 def stage_task(
