@@ -12,7 +12,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import TxidSkipped
 from reliability.core.progress import TxidProgress
 from reliability.core.statement_key import TxidKey
-from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.kinds.stored import DifferenceObserver
@@ -130,18 +130,14 @@ class ReplayRun(OwnRun[ReplayResult]):
             check_committed(tx, self._topology, txids)
             for tables in declared_tables(tx, self._topology):  # as each emission does
                 check_tables(tx, tables)
-            if tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
-                raise self._skipped(tx, txids)
+            if skip := tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
+                raise TxidSkipped(str(skipped_of(skip)))
             requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
             }
             if asked is not None:
                 asked(tx, {txid: request.request_id for txid, request in requests.items()})
-
-    def _skipped(self, ledger: Ledger, txids: Sequence[int]) -> TxidSkipped:
-        skip = ledger.all("skips_of_txids", txids=list(txids), topology=self._topology)[0]
-        return TxidSkipped(str(skipped_of(skip)))
 
     # --- the source was replaced -----------------------------------------------------------------
 
@@ -195,7 +191,8 @@ class ReplayRun(OwnRun[ReplayResult]):
             key, after = TxidKey(self._topology, txid), request.granted_after
             first = connection.first("first_replay_after", granted_after=after, **key)
             if first is None:  # somebody has skipped it since
-                raise self._skipped(connection, [txid])
+                skips = connection.all("skips_of_txids", txids=[txid], topology=self._topology)
+                raise TxidSkipped(*(str(skipped_of(skip)) for skip in skips[:1]))
             attempt = TransactionAttempt(txid, first["attempt_id"])
         report = attempt_report(connection, self._topology, attempt)
         return ReplayResult(

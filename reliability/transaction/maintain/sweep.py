@@ -165,7 +165,7 @@ def _clean_attempt(
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_live_attempts", reason="it was ended in the ledger of its topology", **key)
         if tx.first("committed_here", **key) is not None:
-            logger.warning("%s has committed in %s, not in its ledger", attempt, connection.dsn)
+            logger.warning("%s counts in database %s alone", attempt, connection.database)
             return False
         own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
     if not all(row["is_unread"] for row in own):
