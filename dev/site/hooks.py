@@ -15,13 +15,25 @@ OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)((?:#[^)\s]+)?)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take the order of the pages from docs/README.md, which names each of them."""
-    index = Path(config.docs_dir, "README.md").read_text()
-    sections = re.split(r"^\*\*(.+)\*\*$", index, flags=re.MULTILINE)[1:]
-    pages = (re.findall(r"\]\((.+?\.md)\)", text) for text in sections[1::2])
-    parts = zip(sections[::2], pages, strict=True)
+    """Take the order of the pages from docs/README.md, and from the indexes that it names."""
+    docs = Path(config.docs_dir)
+    sections = re.split(r"^\*\*(.+)\*\*$", (docs / "README.md").read_text(), flags=re.MULTILINE)[1:]
+    parts = zip(sections[::2], (_pages(docs, "", text) for text in sections[1::2]), strict=True)
     config.nav = ["README.md", README, *({title: names} for title, names in parts)]
     return config
+
+
+def _pages(docs: Path, folder: str, text: str) -> list[str]:
+    """Return the pages of a folder that a text names, each index with those that it names."""
+    pages = [folder + name for name in re.findall(r"\]\((\w[^)]*?\.md)\)", text)]
+    indexed = (
+        _pages(
+            docs, page.removesuffix("README.md"), (docs / page).read_text().partition("\n## ")[0]
+        )
+        for page in pages
+        if page.endswith("/README.md")
+    )
+    return [*pages, *(page for found in indexed for page in found)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
