@@ -238,7 +238,7 @@ class SettleOperator(WaitingOperator):
         name, run = self.topology.name, run_of(context)
         # Its ids may be of an earlier time: XCom is wiped when emit runs, not when it is cleared.
         emit = self._state_of_emit(run) or ("success" if self.txids is not None else "")
-        txids = self.txids if emit == "success" and self.txids is not None else []
+        txids = (self.txids or []) if emit == "success" else []
         with self.ledger(f"{name} {self.purpose}", name) as connection:
             try:
                 committed = self.check(connection, run, [int(txid) for txid in txids])

@@ -24,7 +24,7 @@ from reliability.core.errors import (
     TopologyUnknown,
 )
 from reliability.core.names import session_name
-from reliability.core.texts import storable, with_storable_prose
+from reliability.core.texts import with_storable_prose
 from reliability.deployment.address import DatabaseAddress
 from reliability.ledger.failures import is_refused, translate
 from reliability.ledger.queries import queries
@@ -165,9 +165,10 @@ class DatabaseTransaction:
         text: str = statement.as_string(self._cursor)
         return text
 
-    def storable(self, text: str) -> str:
-        """Return free text with what the database cannot store escaped."""
-        return storable(text, self._encoding)
+    def storable(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return them with what the database cannot store escaped in their free text."""
+        encoding = self._cursor.connection.get_parameter_status("server_encoding") or "UTF8"
+        return with_storable_prose(parameters, encoding)
 
     def filled(self, statement: str | Composable, **parameters: Any) -> str:
         """Return a statement with its parameters as text; it is not sent."""
@@ -186,14 +187,10 @@ class DatabaseTransaction:
         self._cursor.execute(together)
         self.is_committed = self._is_at_once
 
-    @property
-    def _encoding(self) -> str:
-        return self._cursor.connection.get_parameter_status("server_encoding") or "UTF8"
-
     def _text(self, statement: str | Composable, parameters: Mapping[str, Any]) -> bytes:
         text = queries()[statement] if isinstance(statement, str) else _without_places(statement)
         try:
-            return self._cursor.mogrify(text, with_storable_prose(parameters, self._encoding))
+            return self._cursor.mogrify(text, self.storable(parameters))
         except ValueError as error:  # psycopg2 raises this for NUL
             raise TextNotStorable(str(error)) from error
 

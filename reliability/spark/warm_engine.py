@@ -81,11 +81,13 @@ class StepSession:
 
     def _detach_tab(self, store: Any) -> None:
         """Take the session's tab, and what answers for it, off Spark's page, which keeps them."""
-        ui = self._context.ui()
-        tabs = ui.get().getTabs() if ui.isDefined() else None
-        for tab in [tabs.apply(place) for place in range(tabs.size())] if tabs else ():
+        if self._context.ui().isEmpty():
+            return
+        ui = self._context.ui().get()
+        tabs = ui.getTabs()
+        for tab in [tabs.apply(place) for place in range(tabs.size())]:
             if tab.getClass().getSimpleName() == "SQLTab" and tab.sqlStore().equals(store):
-                ui.get().detachTab(tab)
+                ui.detachTab(tab)
 
 
 class Engine:

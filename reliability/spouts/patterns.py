@@ -25,10 +25,11 @@ ANY_FOLDERS = "**"
 _GLOB = re.compile(r"[*?[]")
 _COPYING = "._COPYING_"
 _PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
+_FLAGS = r"%[-_0^#\d]*"  # how a directive of strftime begins
 #: The seconds since 1970 as strftime counts them: those of the wall time in the process's own zone.
-_EPOCH = re.compile(r"%[-_0^#\d]*[EO]?s")
+_EPOCH = re.compile(rf"{_FLAGS}[EO]?s")
 _PLACES = re.compile(f"(?:{_PLACE.pattern})+")
-_DIRECTIVE = re.compile(r"(?:%[-_0^#\d]*[EO:]?.)+")
+_DIRECTIVE = re.compile(rf"(?:{_FLAGS}[EO:]?.)+")
 _METHOD = "<built-in method "  # what Python writes for one, with its place in memory
 _CLASS = re.compile(r"\[[^\]/]+\]")
 # They differ in everything that strftime can format: a constant placeholder is the same for both.

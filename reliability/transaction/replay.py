@@ -191,8 +191,8 @@ class ReplayRun(OwnRun[ReplayResult]):
             key, after = TxidKey(self._topology, txid), request.granted_after
             first = connection.first("first_replay_after", granted_after=after, **key)
             if first is None:  # somebody has skipped it since
-                skips = connection.all("skips_of_txids", txids=[txid], topology=self._topology)
-                raise TxidSkipped(*(str(skipped_of(skip)) for skip in skips[:1]))
+                skip = connection.first("skips_of_txids", txids=[txid], topology=self._topology)
+                raise TxidSkipped(str(skipped_of(skip)) if skip else "")
             attempt = TransactionAttempt(txid, first["attempt_id"])
         report = attempt_report(connection, self._topology, attempt)
         return ReplayResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from reliability.core.checkpoint import CheckpointState, Phase
 from reliability.core.errors import CheckpointMismatch, CheckpointTakenOver
@@ -68,9 +68,7 @@ def save_checkpoint(
         phase=new.state.phase.value,
         commit_number=new.state.commit_number,
         epoch=new.epoch,
-        plan=as_json(
-            [asdict(replace(c, reason=c.reason and tx.storable(c.reason))) for c in new.plan]
-        ),
+        plan=as_json([tx.storable(asdict(change)) for change in new.plan]),
     )
     if row is None:
         raise CheckpointTakenOver(f"the checkpoint of {topology} is no longer {old.state}")

@@ -157,7 +157,7 @@ def intervals_without_commit(
     """Return what the ledger knows; it cannot know which items came late.
 
     :param older_than: only what could have been committed longer ago
-    :param wanted: only what overlaps this interval
+    :param wanted: of the missing ones, which are reported together, only what overlaps this
     """
     answers = ask_of_topologies(tx, ASKED, topology)
     standing = find_standing(tx, topology)
@@ -177,19 +177,14 @@ def report_intervals(
     :param standing: None if no txid was ever emitted, or the topology was dropped meanwhile
     """
     missing, unknown, is_cut = _missing(topology, answers, older_than, wanted)
-    others = [
+    reports = [
         *(_unfinished(topology, row) for row in answers["unfinished_emissions"]),
         *(_open(topology, answers["open_txids"], standing) if standing else ()),
         *_parked(topology, answers["parked_with_intervals"]),
     ]
-    reports = [
-        report
-        for report in others
-        if (older_than is None or report.age > older_than)
-        and (wanted is None or (report.interval and report.interval.overlaps(wanted)))
-    ]
+    old = [report for report in reports if older_than is None or report.age > older_than]
     return IntervalsReport(
-        reports=tuple(sorted((*missing, *reports), key=_place)), unknown=unknown, is_cut=is_cut
+        reports=tuple(sorted((*missing, *old), key=_place)), unknown=unknown, is_cut=is_cut
     )
 
 

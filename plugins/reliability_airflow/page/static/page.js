@@ -2,7 +2,8 @@
 
 const { base, airflow } = document.documentElement.dataset;
 const PAGE = 100; // tasks that Airflow is asked for at once
-const HEADERS = { "X-Reliability": "page", Accept: "text/html" };
+const HEADER = "X-Reliability"; // of what the page asks, and of what it is answered
+const HEADERS = { [HEADER]: "page", Accept: "text/html" };
 
 // --- refreshing ----------------------------------------------------------------------------------
 // Parts marked with data-refresh (seconds) are read again, unless somebody is using a dialog or the
@@ -195,10 +196,10 @@ async function tasksOf(path) {
 async function askPage(path, { method = "GET", body } = {}) {
   const headers = typeof body === "string" ? { ...HEADERS, "Content-Type": "application/json" } : HEADERS;
   const { response, text } = await answerOf(path, { method, body, headers });
-  const isOwn = response.headers.has("X-Reliability");
+  const isOwn = response.headers.has(HEADER);
   if (response.ok && isOwn) return text;
   const html = isOwn && response.headers.get("content-type")?.includes("text/html") ? text : undefined;
-  throw Object.assign(new Error(refusal(method, response, text, " (it lacks the header X-Reliability)")), { html });
+  throw Object.assign(new Error(refusal(method, response, text, ` (it lacks the header ${HEADER})`)), { html });
 }
 
 async function answerOf(path, options) {
