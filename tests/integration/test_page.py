@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
+import timeit
 from functools import partial
 from html.parser import HTMLParser
 from itertools import product
@@ -31,6 +31,7 @@ from tests.support.fix_page import (
 )
 from tests.support.fix_postgres import database_of, execute, new_session
 from tests.support.fix_shop import shop_with
+from tests.support.processor import slowness
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 SECONDS = 0.5  # for each view, however long the history: what grows with it shows
@@ -770,18 +771,14 @@ def test_roll_back_and_release(client, shop):
 
 
 def test_every_view_of_a_long_history_is_quick(client, long):
-    took = {path: fastest(client, path) for path in views(LONG, TXIDS)}
+    most = SECONDS * slowness()
+    took = {path: fastest(client, path, most) for path in views(LONG, TXIDS)}
     print("\n".join(f"{seconds * 1000:5.0f} ms  {path}" for path, seconds in took.items()))
-    assert max(took.values()) < SECONDS, took
+    assert max(took.values()) < most, took
 
 
-def fastest(client, path):
-    """Return how long an answer took, of 20 at most: the machine does other things, too."""
-    for _ in range(20):
-        began = time.monotonic()
-        answer = client.get(path)
-        took = time.monotonic() - began
-        assert answer.status_code == 200, answer.text
-        if took < SECONDS:
-            break
-    return took
+def fastest(client, path, most):
+    """Return what the first answer of 20 took that was quick enough: the machine does more."""
+    assert client.get(path).status_code == 200
+    times = (timeit.timeit(partial(client.get, path), number=1) for _ in range(20))
+    return next((took for took in times if took < most), most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
 
 import psutil
@@ -17,3 +18,9 @@ def processor_seconds(connection: LedgerConnection, do: Callable[[], object]) ->
     before = time.thread_time() + sum(server.cpu_times()[:2])
     do()
     return time.thread_time() + sum(server.cpu_times()[:2]) - before
+
+
+def slowness() -> float:
+    """Return how many times longer than stated a machine as slow as this one today may take."""
+    took = timeit.repeat("sum(range(2_500_000))", timer=time.thread_time, number=1, repeat=9)
+    return max(1.0, min(took) / 0.025)
