@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.column import quoted
+from reliability.core.column import literal, quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
@@ -23,7 +23,7 @@ from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 # frames.FOLD_X and FOLD_N for one row
 ROW_X, ROW_N = "coalesce(_x, 0)", "coalesce(_n, 1)"
@@ -60,19 +60,20 @@ def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
     types = tables.column_types()
     _check_types(staged_types(frame, staged, tables), types, tables.state)
     written = _as_json(staged, types)
-    return written.withColumn(DIGEST, _digest(written, list(types)))
+    digest = _digest(dict(written.dtypes), list(types))
+    return written.selectExpr("*", f"{digest} AS {quoted(DIGEST)}")
 
 
-def _digest(staged: DataFrame, names: Sequence[str]) -> Column:
-    """Hash the values of a row; the hash passes over NULL, so that is hashed too."""
-    types = dict(staged.dtypes)
+def _digest(types: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the hash of a row's values in SQL; it passes over NULL, so that is hashed too."""
+    options = ", ".join(literal(part) for option in JSON_OPTIONS.items() for part in option)
     values = [
-        F.to_json(quoted(name), JSON_OPTIONS)
+        f"to_json({quoted(name)}, map({options}))"
         if types[name].startswith("array<")
-        else F.col(quoted(name))
+        else quoted(name)
         for name in names
     ]
-    return F.xxhash64(*values, *(F.isnull(quoted(name)) for name in names))
+    return f"xxhash64({', '.join([*values, *(f'isnull({quoted(name)})' for name in names)])})"
 
 
 def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
@@ -86,26 +87,25 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
             f"state {state.name} needs columns {missing}, but its frame has {frame.columns}"
         )
     if state.is_append:
-        values = [F.expr(column.spark).alias(column.name) for column in state.columns()]
-        reduced = frame.select(
-            *map(quoted, state.key), *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")
+        values = [f"{column.spark} AS {quoted(column.name)}" for column in state.columns()]
+        reduced = frame.selectExpr(
+            *map(quoted, state.key), *values, f"{ROW_X} AS _x", f"{ROW_N} AS _n"
         )
     else:
         reduced = _group(frame, state)
-    return reduced.select(*map(quoted, tables.reduced_columns()))
+    return reduced.selectExpr(*map(quoted, tables.reduced_columns()))
 
 
 def _group(frame: DataFrame, state: State) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     types, columns = dict(frame.dtypes), state.columns()
-    values = [F.expr(sql).alias(name) for name, sql in aggregates(columns, types).items()]
+    values = [f"{sql} AS {quoted(name)}" for name, sql in aggregates(columns, types).items()]
+    values += [f"{FOLD_X} AS _x", f"{fold_n(frame)} AS _n"]
     # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
     grouped = _as_json(frame, state.key).groupBy(*map(quoted, state.key))
     try:
-        reduced = grouped.agg(
-            *values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n")
-        )
+        reduced = grouped.agg(*map(F.expr, values))
     except AnalysisException:  # it cannot group by some types, which fit no key
         _check_types(types, state.key, state)
         raise
@@ -123,16 +123,14 @@ def fold_n(frame: DataFrame) -> str:
 def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """Write structs, maps and arrays as JSON, which would hide what is not UTF-8: no JSON then."""
     dtypes = dict(frame.dtypes)
-    return frame.withColumns(
-        {
-            name: F.when(
-                all_is_utf8(F.col(quoted(name)), dtypes[name]),
-                F.to_json(quoted(name), JSON_OPTIONS),
-            ).otherwise(F.col(quoted(name)).cast("string"))
-            for name, type_ in types.items()
-            if is_written_as_json(dtypes[name], type_)
-        }
-    )
+    written = {
+        name: F.when(
+            all_is_utf8(F.col(quoted(name)), dtypes[name]), F.to_json(quoted(name), JSON_OPTIONS)
+        ).otherwise(F.col(quoted(name)).cast("string"))
+        for name, type_ in types.items()
+        if is_written_as_json(dtypes[name], type_)
+    }
+    return frame.withColumns(written) if written else frame
 
 
 def staged_types(frame: DataFrame, staged: DataFrame, tables: StateTables) -> dict[str, str]:
