@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,6 +27,8 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.names import fitted
 
 _HIDDEN = re.compile(r"_(.*_)?(by_\d+|tuple)|_.*_(count|sum|previous)|_.*~[0-9a-f]{8}", re.DOTALL)
+#: Of so many columns and templates the parts are kept: each statement is composed of them.
+MOST_KNOWN = 4_096
 _PLACE = re.compile(r"\{(\w+)\.([^{}]*)\}")
 
 
@@ -97,6 +100,7 @@ class CombinerAggregator(ABC):
             raise InvalidDefinition(f"{self}: {why}")
 
 
+@lru_cache(MOST_KNOWN)
 def place(row: str, name: str) -> str:
     """Return the place of a column in a template, `{row.column}`; braces in a name are encoded.
 
@@ -106,14 +110,16 @@ def place(row: str, name: str) -> str:
     return f"{{{row}.{quote(name, safe='')}}}"
 
 
-def places(template: str) -> list[tuple[str, str]]:
+@lru_cache(MOST_KNOWN)
+def places(template: str) -> Sequence[tuple[str, str]]:
     """Return the places of a template: row and column."""
-    return [(row, unquote(name)) for row, name in _PLACE.findall(template)]
+    return tuple((row, unquote(name)) for row, name in _PLACE.findall(template))
 
 
-def between(template: str) -> list[str]:
+@lru_cache(MOST_KNOWN)
+def between(template: str) -> Sequence[str]:
     """Return what stands before, between and after the places of a template."""
-    return _PLACE.split(template)[::3]
+    return tuple(_PLACE.split(template)[::3])
 
 
 def filled(template: str, of: Callable[[str], str]) -> str:

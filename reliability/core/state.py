@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar
 
 from reliability.core.aggregators import Append, Upsert, aggregator_from_definition, columns_of
@@ -202,6 +203,10 @@ class State:
 
     def all_columns(self) -> tuple[Column | Generated, ...]:
         """Return the columns besides the key: those of each value, then the hidden row count."""
+        return self._all_columns
+
+    @cached_property
+    def _all_columns(self) -> tuple[Column | Generated, ...]:
         return (*columns_of(self.values), *(() if self.is_append else (ROW_COUNT,)))
 
     def columns(self) -> tuple[Column, ...]:

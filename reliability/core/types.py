@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 from reliability.core.errors import InvalidDefinition
@@ -79,6 +80,7 @@ class _Type(NamedTuple):
     is_array: bool = False
 
 
+@lru_cache(1_000)
 def _parse(postgres_type: str) -> _Type:
     match = _TYPE.fullmatch(postgres_type)
     if match is None:

@@ -14,7 +14,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 from psycopg2.extensions import cursor as Cursor
 from psycopg2.extras import RealDictCursor
-from psycopg2.sql import Composable, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.errors import (
     LedgerCorruption,
@@ -188,7 +188,10 @@ class DatabaseTransaction:
         self.is_committed = self._is_at_once
 
     def _text(self, statement: str | Composable, parameters: Mapping[str, Any]) -> bytes:
-        text = queries()[statement] if isinstance(statement, str) else _without_places(statement)
+        if isinstance(statement, str):
+            text = queries()[statement]
+        else:
+            text = _composed(statement, self._cursor)
         try:
             return self._cursor.mogrify(text, self.storable(parameters))
         except ValueError as error:  # psycopg2 raises this for NUL
@@ -204,22 +207,17 @@ def _lacking(
     return LedgerCorruption(f"{statement} found no row for {parameters}")
 
 
-class _Escaped(Composable):
-    """A name or a value, in which psycopg2 would take % for a parameter's place."""
+def _composed(statement: Composable, cursor: Cursor) -> str:
+    """Return a composed statement as text in which only its SQL has the places of parameters.
 
-    def __init__(self, part: Composable) -> None:
-        self._part = part
-
-    def as_string(self, context: Any) -> str:
-        text: str = self._part.as_string(context)
-        return text.replace("%", "%%")
-
-
-def _without_places(statement: Composable) -> Composable:
-    """Return a composed statement in which only its SQL has the places of parameters."""
+    psycopg2 would take % in a name or a value for one.
+    """
+    if isinstance(statement, SQL):
+        return statement.string
     if isinstance(statement, Composed):
-        return Composed(map(_without_places, statement.seq))
-    return _Escaped(statement) if isinstance(statement, Identifier | Literal) else statement
+        return "".join([_composed(part, cursor) for part in statement.seq])
+    text: str = statement.as_string(cursor)
+    return text.replace("%", "%%") if isinstance(statement, Identifier | Literal) else text
 
 
 class LedgerConnection:

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
@@ -138,20 +139,20 @@ class StateTables(ABC):
         - `{header}`: the condition for its rows of the table of headers, which is named `header`
         - `{of_attempt}`: the condition for the rows of one attempt
         """
-        return SQL(template).format(
-            **{
-                "target": self.target,
-                "contribution": self.contribution,
-                "staged": self.staged,
-                "key": names(self.key),
-                "written": names(self.column_types()),
-                "header": SQL("header.topology = {} AND header.state = {}").format(
-                    Literal(self.topology), Literal(self.name)
-                ),
-                "of_attempt": SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s"),
-                **parts,
-            }
-        )
+        return SQL(template).format(**{**self._parts, "staged": self.staged, **parts})
+
+    @cached_property
+    def _parts(self) -> dict[str, Composable]:
+        return {
+            "target": self.target,
+            "contribution": self.contribution,
+            "key": names(self.key),
+            "written": names(self.column_types()),
+            "header": SQL("header.topology = {} AND header.state = {}").format(
+                Literal(self.topology), Literal(self.name)
+            ),
+            "of_attempt": SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s"),
+        }
 
     def all_rows(self) -> Composed:
         """Read all rows of the target, hidden columns too."""
