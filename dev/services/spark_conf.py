@@ -20,6 +20,7 @@ from typing import Literal
 
 from dev.services.java import Java
 from dev.services.ports import HOST
+from reliability.spark.driver_environment import OPTIONS, QUICK
 
 Profile = Literal["default", "demo"]
 
@@ -31,9 +32,7 @@ PROPERTIES: Mapping[str, str] = {
 }
 #: A missing or foreign archive is passed over in silence: the JVM then just starts slower.
 QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-#: The quick compiler alone and a collector of one thread: for jobs of seconds, not of minutes. With
-#: the former alone, there would be room for a fifth of the compiled code that there is by default.
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC")
+ONE_THREAD = "-XX:+UseSerialGC"  # collects garbage: for jobs of seconds, too
 TRAINING_JOB = Path(__file__).with_name("training_job.py")
 TRAINING_SECONDS = 300
 
@@ -63,11 +62,11 @@ class SparkConf:
         """Return the variables that make any spark-submit of the venv a local, quiet one."""
         options = [*self._options(), *QUIET, f"-XX:SharedArchiveFile={self.archive}"]
         if profile == "demo":
-            options += QUICK
+            options += [*QUICK, ONE_THREAD]
         return {
             "JAVA_HOME": str(self.java.home),
             "SPARK_LOCAL_IP": HOST,
-            "SPARK_SUBMIT_OPTS": join(options),
+            OPTIONS: join(options),
         }
 
     def build_archive(self) -> bool:
@@ -96,7 +95,7 @@ class SparkConf:
             **without_spark(os.environ),
             **self.env(),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "SPARK_SUBMIT_OPTS": join(options),
+            OPTIONS: join(options),
         }
         job = (str(TRAINING_JOB), str(scratch / "data"))
         with (self.folder / "training.log").open("w") as log, suppress(subprocess.TimeoutExpired):

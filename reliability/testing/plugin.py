@@ -5,6 +5,7 @@ It is found by its entry point, and imports nothing until a test asks for the fi
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -50,11 +51,13 @@ def reliability_server() -> Iterator[TestServer]:
 @pytest.fixture(scope="session")
 def reliability_spark() -> Iterator[SparkSession]:
     """Lend a local Spark with the settings of a driver; override it to use another one."""
+    from reliability.spark.driver_environment import OPTIONS, QUICK, with_options
     from reliability.spark.session import pin_zone, session_builder
 
     pin_zone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
+        patch.setenv(OPTIONS, with_options(os.environ, *QUICK))
         session = (
             session_builder("reliability tests")
             .master("local[2]")
