@@ -387,8 +387,10 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     for row in would:
         if row["state"] == "exact" and row["change"] != "removed":
             assert now[(row["row"]["k"], row["row"]["word"])] == row["row"]["n_after"]
-    back = ("rollback", "shop", "1", "--reason", "x", "--yes", "--diff")
-    say(*back, str(did))
+    back = ("rollback", "shop", "1", "--reason", "x", "--yes")
+    no_table = 'no rows can be written into gone.found: schema "gone" does not exist'
+    assert no_table in say(*back, "--diff-table", "gone.found", code=1).output
+    say(*back, "--diff", str(did))  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
 

@@ -12,12 +12,13 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 from psycopg2.sql import SQL, Composed, Identifier
 
-from reliability.core.errors import NotPossible
+from reliability.core.errors import NotPossible, RightMissing, UnexpectedAnswer
 from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.queries import queries
@@ -61,15 +62,31 @@ def rows_into(
         with _into_file(file) as write:
             yield DifferentRows(topology, write)
     else:
+        _append_to(connection, table, BytesIO())  # before anything changes
         with tempfile.NamedTemporaryFile("w+", newline="", encoding="utf-8") as spool:
             yield DifferentRows(topology, _csv_lines(spool))
             spool.flush()
             # Its own transaction: the one that found the rows was rolled back.
-            name = Identifier(*table.split("."))
-            with connection.transaction() as tx, Path(spool.name).open("rb") as lines:
-                tx.run(SQL(queries()["create_difference_table"]).format(table=name))
-                copy = SQL(queries()["copy_different_rows"]).format(table=name)
-                tx.copy(tx.text_of(copy), lines)
+            with Path(spool.name).open("rb") as lines:
+                _append_to(connection, table, lines)
+
+
+def _append_to(connection: LedgerConnection, table: str, lines: IO[bytes]) -> None:
+    """Append lines of CSV to a table, which is created if needed.
+
+    :raises NotPossible: it does not take them
+    """
+    name = Identifier(*table.split("."))
+    try:
+        with connection.transaction() as tx:
+            tx.run(SQL(queries()["create_difference_table"]).format(table=name))
+            copy = SQL(queries()["copy_different_rows"]).format(table=name)
+            tx.copy(tx.text_of(copy), lines)
+    except (RightMissing, UnexpectedAnswer) as error:
+        raise NotPossible(
+            f"no rows can be written into {table}: {error.what}",
+            "name another table, which need not exist, in a schema that does.",
+        ) from error
 
 
 def check_observable(connection: LedgerConnection, topology: str) -> None:
