@@ -50,11 +50,13 @@ def reliability_server() -> Iterator[TestServer]:
 @pytest.fixture(scope="session")
 def reliability_spark() -> Iterator[SparkSession]:
     """Lend a local Spark with the settings of a driver; override it to use another one."""
+    from reliability.deployment.address import CREDENTIALS
     from reliability.spark.session import pin_zone, session_builder
 
     pin_zone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
+        patch.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
         session = (
             session_builder("reliability tests")
             .master("local[2]")
