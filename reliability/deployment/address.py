@@ -104,7 +104,7 @@ class DatabaseAddress:
 def _asked_of(function: str, database: str, known: Keywords) -> Keywords:
     module, _, name = function.partition(":")
     try:
-        keywords: Keywords = getattr(import_module(module), name)(database, known)
+        keywords: Keywords = dict(getattr(import_module(module), name)(database, known))
     except Exception as error:  # a user's function may raise anything
         what = f"{CREDENTIALS}={function} fails: {type(error).__name__}: {error}"
         raise LedgerRefusedLogin(what) from error

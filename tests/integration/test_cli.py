@@ -1711,6 +1711,7 @@ def test_the_doctor_looks_for_components_of_airflow_and_for_the_housekeeping_dag
     for url, what in (
         (airflow.url, "the api-server: Airflow does not answer"),  # nothing listens any more
         ("localhost:8080", "localhost:8080 is no address for Airflow: write it as https://host."),
+        ("http://[::1", "http://[::1 is no address for Airflow"),
     ):
         monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
         one = examined()[AIRFLOW]
