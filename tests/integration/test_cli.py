@@ -219,6 +219,9 @@ def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
     none = "no txid has contributed to such a row, and the table has none"
     assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
     assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
+    assert "k is there twice" in say("explain", "shop", "exact", "k=1", "k=2", code=2).stderr
+    told = say("explain", "shop", "exact", "k=99", "word=a", "--file", "*").stdout
+    assert "unless that was folded" in told
     for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
         said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
         assert "correct what you have typed" in said
