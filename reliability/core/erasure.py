@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from reliability.core.aggregators import Append, First, Latest, Max, Min, Upsert
+from reliability.core.column import hidden
 from reliability.core.errors import EraseNotPossible
-from reliability.core.state import State
+from reliability.core.state import State, StateKind
 from reliability.core.texts import parse_exact
 from reliability.core.types import base_type
 
@@ -205,8 +206,8 @@ def base_of(type_: str) -> str:
 def shown_in(state: State, column: str) -> Mapping[str, str]:
     """Return the columns in which a row shows the value of one of several rows.
 
-    That is a value such as the latest one, or what it is the latest by. What the other rows have
-    added cannot be told from what this person's has.
+    That is a value such as the latest one, or what it is the latest by, and what it was before.
+    What the other rows have added cannot be told from what this person's has.
 
     :return: name -> the column in the frame for the state; none if its rows are the person's
     """
@@ -216,6 +217,8 @@ def shown_in(state: State, column: str) -> Mapping[str, str]:
     shown = {each.name: column for each in state.columns() if each.orders_by == column}
     if isinstance(value, First | Latest | Upsert | Min | Max):
         shown[column] = value.column
+    if state.kind is StateKind.OPAQUE:
+        shown = {hidden(name, "previous"): read for name, read in shown.items()} | shown
     return shown
 
 
