@@ -5,6 +5,7 @@ It is found by its entry point, and imports nothing until a test asks for the fi
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -101,7 +102,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @contextmanager
 def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
-    """Lend what puts a test's folder back to how it is now: its calls may add files."""
+    """Lend what puts a test's folder back to how it is now: its calls may add files.
+
+    The working folder may be in it, and is put back too.
+    """
+    here = Path.cwd()
     with TemporaryDirectory(prefix="reliability-") as kept:
         if folder is not None:
             shutil.copytree(folder, kept, symlinks=True, dirs_exist_ok=True)
@@ -109,11 +114,12 @@ def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
         def put_back() -> None:
             if folder is None:
                 return
-            for path in folder.iterdir():  # the folder itself may be the current one
+            for path in folder.iterdir():  # the folder itself stays
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
             shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+            os.chdir(here)
 
         yield put_back

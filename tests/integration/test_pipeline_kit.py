@@ -159,15 +159,17 @@ def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_pa
     assert "needs the fixture `pipeline`" in done.stdout
 
 
-def test_each_call_finds_its_folder_as_the_first_one_did(tmp_path):
+def test_each_call_finds_its_folder_as_the_first_one_did(tmp_path, monkeypatch):
     """A late file that a test delivers was there from the start in the second call."""
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "first").touch()
+    monkeypatch.chdir(tmp_path / "input")
     with _put_back(tmp_path) as put_back:
         (tmp_path / "input" / "late").touch()
         (tmp_path / "input" / "first").unlink()
         put_back()
-    assert [path.name for path in tmp_path.rglob("*")] == ["input", "first"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["input", *os.listdir()]
+    assert os.listdir() == ["first"]
 
 
 def test_a_process_function_that_cannot_be_repeated_is_found(kit):
