@@ -74,6 +74,7 @@ def test_a_type_that_postgres_spells_otherwise_is_said_to_be_unsupported(value):
         lambda: State("a", key={"k": "timestamptz(3)"}, values={"n": Count()}),
         lambda: State("a", key={"k": "text[][]"}, values={"n": Count()}),
         lambda: State("a", key={"k": "jsonb[]"}, values={"n": Count()}),
+        lambda: State("a", key=dict.fromkeys(map(str, range(33)), "text"), values={"n": Count()}),
         lambda: State("a", values={"n": Count()}, database="no name"),
         lambda: Sum("v", "text"),
         lambda: Sum("v", "integer"),
