@@ -358,17 +358,15 @@ def rows_of_parquet(path):
 def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, tmp_path):
     shop.makes[2] = made(102)
     before = shop.tables()
-    readers = {
-        "rows.csv": rows_of_csv, "rows.jsonl": rows_of_jsonl, "rows.parquet": rows_of_parquet
-    }  # fmt: skip
+    readers = {"csv": rows_of_csv, "jsonl": rows_of_jsonl, "parquet": rows_of_parquet}
     found = {}
-    for name, reader in readers.items():
-        file = tmp_path / name
+    for ending, reader in readers.items():
+        file = tmp_path / f"rows.{ending}"
         said = say("replay", "shop", "2..3", "--dry-run", "--diff", str(file)).stdout
-        found[name] = reader(file)
-        assert f"{len(found[name])} rows are in {file}" in said
-    would = found["rows.csv"]
-    assert would == found["rows.jsonl"] == found["rows.parquet"]
+        found[ending] = reader(file)
+        assert f"{len(found[ending])} rows are in {file}" in said
+    would = found["csv"]
+    assert would == found["jsonl"] == found["parquet"]
     assert "3:3 would change\n  nothing" in said
     say("replay", "shop", "2", "--dry-run", "--diff-table", "public.found")
     asked = "SELECT topology, txid, state, change, row FROM public.found"
@@ -376,6 +374,9 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     assert [dict(zip(names, row, strict=True)) for row in shop.ask(asked)] == would
     assert shop.tables() == before
     assert list(tmp_path.glob(".*")) == []
+    (folder := tmp_path / "b.csv").mkdir()
+    for file, code, why in (("/proc/a.csv", 1, "into /proc/a.csv"), (folder, 2, "names a folder")):
+        assert why in say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=code).stderr
 
     # and the replay does what was said, and says it again
     did = tmp_path / "did.csv"

@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -114,6 +114,8 @@ def check_target(file: Path | None, table: str) -> None:
         raise ValueError(f"--diff writes {', '.join(_FORMATS)}, not {file.name}")
     if file is not None and not file.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {file.absolute().parent}")
+    if file is not None and file.is_dir():
+        raise ValueError(f"--diff names a folder, {file}")
     if table and not _TABLE.match(table):
         raise ValueError(f"--diff-table must be schema.table, not {table}")
 
@@ -123,10 +125,18 @@ def check_target(file: Path | None, table: str) -> None:
 
 @contextmanager
 def _into_file(path: Path) -> Iterator[Write]:
-    """Replace the file in one step when everything is written."""
+    """Replace the file in one step when everything is written.
+
+    :raises NotPossible: it cannot be made
+    """
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with _FORMATS[path.suffix](draft) as write:
+        with ExitStack() as opened:
+            try:
+                write = opened.enter_context(_FORMATS[path.suffix](draft))
+            except OSError as error:
+                what = f"no rows can be written into {path}: {error.strerror}"
+                raise NotPossible(what, "name a file in another folder.") from error
             yield write
         draft.replace(path)
     finally:
