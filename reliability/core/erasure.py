@@ -74,9 +74,7 @@ class Person:
             return True
         if self.column.lower() in row.shown:
             return False
-        in_json = json.dumps(self.text, ensure_ascii=False)[1:-1]  # \\ and " have other texts there
-        texts = {self.text, in_json, json.dumps(in_json, ensure_ascii=False)[1:-1]}
-        word = rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(texts)))})(?!\w)"
+        word = rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(_in_json(self.text))))})(?!\w)"
         text = row.contents if self.text == self.value else _without_dashes(row.contents)
         return None if row.is_cut or re.search(word, text, re.IGNORECASE) else False
 
@@ -118,8 +116,8 @@ class Persons:
         for person in persons:
             self._texts.add((person.column.lower(), person.text))
             self._columns.add(person.column.lower())
-            words = _words(person.text) or [""]
-            self._by_word.setdefault(words[0], []).append(person)
+            for first in {"".join(_words(text)[:1]) for text in _in_json(person.text)}:
+                self._by_word.setdefault(first, []).append(person)
 
     def are_in(self, values: Mapping[str, object]) -> bool:
         """Say whether `Person.is_in` is true for one of them."""
@@ -134,6 +132,12 @@ class Persons:
         words = {"", *_words(row.contents), *_words(_without_dashes(row.contents))}
         persons = (person for word in words for person in self._by_word.get(word, ()))
         return None if any(person.has(row) is None for person in persons) else False
+
+
+def _in_json(text: str) -> set[str]:
+    """Return a text as it is, and as it stands in JSON, and in a record that JSON has in it."""
+    once = json.dumps(text, ensure_ascii=False)[1:-1]
+    return {text, once, json.dumps(once, ensure_ascii=False)[1:-1]}
 
 
 def _words(text: str) -> list[str]:
@@ -248,6 +252,7 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
             remedy="name another column that tells the person.",
         )
     try:
+        value.encode()  # half of a surrogate pair: what was typed is not in the terminal's encoding
         if types.isdisjoint(INTEGERS) and _UUID.fullmatch(comparable(value)):
             return Person(column, str(uuid.UUID(comparable(value))))
         if "uuid" in types:
@@ -259,7 +264,7 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
             value = str(number)
     except ValueError:
         raise EraseNotPossible(
-            f"a value for {column} is no {' or '.join(sorted(types))}",
+            f"a value for {column} is no {' or '.join(sorted(types)) or 'text'}",
             remedy="write it as the table shows it.",
         ) from None
     if not value:

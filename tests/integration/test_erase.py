@@ -504,6 +504,7 @@ def test_what_cannot_be_exact_is_refused(shop):
         ("customer", "ann", "a value for customer is no bigint or integer"),
         ("customer", "9" * 20, "is no bigint or integer"),
         ("word", "", "is empty"),
+        ("word", "Zo\udceb", "a value for word is no text"),  # Latin-1, where UTF-8 was expected
     ):
         with pytest.raises(EraseNotPossible, match=said) as refusal:
             erased(shop, [(name, value)])
@@ -557,6 +558,7 @@ def test_the_command_asks_and_never_says_the_key(connection, shop):
     assert len(read("erase", "shop", *where)["keys"]) == 2
     say("erase", "shop", "--key", "customer=1", code=2)
     say("erase", "shop", "--key", "customer", "--dry-run", code=2)
+    say("erase", "shop", *options, code=2, input=b"Zo\xeb\n")
 
 
 def test_an_alert_does_not_tell_what_an_erasure_forgets_meanwhile(connection, shop, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -44,5 +42,5 @@ def test_an_engine_of_the_host_that_does_not_exist_is_refused(monkeypatch):
 
 def test_a_user_without_a_name_has_a_number(monkeypatch):
     """In a container: each verb that records who asks ended in a traceback."""
-    monkeypatch.setattr(getpass, "getuser", Mock(side_effect=KeyError("uid not found")))
-    assert person().startswith(f"uid {os.getuid()}@")
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=KeyError("uid not found")))
+    assert person().startswith("uid ")
