@@ -299,7 +299,7 @@ SELECT count(*) FILTER (
        count(*) FILTER (
                         WHERE " was there"
                           AND NOT (target._txid IS NOT NULL)) AS rows_removed,
-       jsonb_strip_nulls(jsonb_build_object()) AS moved
+       jsonb_strip_nulls(jsonb_object(ARRAY[]::text[], ARRAY[]::text[])) AS moved
 FROM "pg_temp"."reached" AS reached
 LEFT JOIN "public"."revenue" AS target ON "reached"."customer" = "target"."customer";
 

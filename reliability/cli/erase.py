@@ -91,7 +91,10 @@ def _values(column: str, value: str) -> Iterator[tuple[str, str]]:
     if value != FROM_STDIN:
         yield column, value
         return
-    yield from ((column, line.rstrip("\r\n")) for line in sys.stdin or () if line.strip())
+    try:
+        yield from ((column, line.rstrip("\r\n")) for line in sys.stdin or () if line.strip())
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter("stdin is not in UTF-8", param_hint="--key") from error
 
 
 def _lines(done: Erased) -> Iterator[str]:

@@ -58,7 +58,7 @@ def explain(
     where = "it" if explanation.row is not None else "such a row, and the table has none"
     empty = f"no txid has contributed to {where}"
     if wanted is not None:
-        empty = "none of these txids has contributed to it"
+        empty = "none of these txids has contributed to it, unless that was folded: see `compact`"
     answer(explanation, _explanation(explanation, empty), as_json=as_json)
 
 
@@ -68,13 +68,16 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
     >>> read_key(["k=1", "word"]), read_key(["word=", '"a=b"=c'])
     ({'k': '1', 'word': None}, {'word': '', 'a=b': 'c'})
     """
-    key = {}
+    key: dict[str, str | None] = {}
     for part in parts:
         if in_quotes := _KEY.fullmatch(part):
-            key[in_quotes[1].replace('""', '"')] = in_quotes[2]
+            name, value = in_quotes[1].replace('""', '"'), in_quotes[2]
         else:
-            name, equals, value = part.partition("=")
-            key[name] = value if equals else None
+            name, equals, text = part.partition("=")
+            value = text if equals else None
+        if name in key:
+            raise typer.BadParameter(f"the column {name} is there twice")
+        key[name] = value
     return key
 
 

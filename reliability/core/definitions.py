@@ -28,6 +28,7 @@ _LEAST = {
     "emit_interval_seconds": 0,
     "max_quarantined": 0,
 }
+MOST_NUMBER = 10**9  # the integers and times of Postgres and Spark have ends
 
 
 @dataclass(frozen=True)
@@ -189,14 +190,15 @@ class Topology:
     def _check_numbers(self) -> None:
         for name, least in _LEAST.items():
             number = getattr(self, name)
-            if number is not None and number < least:
-                raise self._invalid(f"{name} must be at least {least}")
+            if number is not None and not least <= number <= MOST_NUMBER:
+                most = f"{MOST_NUMBER:,}"
+                raise self._invalid(f"{name} must be at least {least}, and at most {most}")
         check_malformed(self.malformed, f"topology {self.name}")
         if not 0 <= self.max_quarantined_share <= 1:
             raise self._invalid("max_quarantined_share must be from 0 to 1")
         interval = self.checkpoint_interval_seconds
-        if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
-            possible = f"0 or at least {MIN_CHECKPOINT_INTERVAL}"
+        if interval != 0 and not MIN_CHECKPOINT_INTERVAL <= interval <= MOST_NUMBER:
+            possible = f"0, or from {MIN_CHECKPOINT_INTERVAL} to {MOST_NUMBER:,}"
             raise self._invalid(f"checkpoint_interval_seconds must be {possible}")
 
     def _invalid(self, why: str) -> InvalidDefinition:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from reliability.core.aggregators import Append, First, Latest, Max, Min, Upsert
+from reliability.core.column import hidden
 from reliability.core.errors import EraseNotPossible
-from reliability.core.state import State
+from reliability.core.state import State, StateKind
 from reliability.core.texts import parse_exact
 from reliability.core.types import base_type
 
@@ -73,9 +74,7 @@ class Person:
             return True
         if self.column.lower() in row.shown:
             return False
-        in_json = json.dumps(self.text, ensure_ascii=False)[1:-1]  # \\ and " have other texts there
-        texts = {self.text, in_json, json.dumps(in_json, ensure_ascii=False)[1:-1]}
-        word = rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(texts)))})(?!\w)"
+        word = rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(_in_json(self.text))))})(?!\w)"
         text = row.contents if self.text == self.value else _without_dashes(row.contents)
         return None if row.is_cut or re.search(word, text, re.IGNORECASE) else False
 
@@ -117,8 +116,8 @@ class Persons:
         for person in persons:
             self._texts.add((person.column.lower(), person.text))
             self._columns.add(person.column.lower())
-            words = _words(person.text) or [""]
-            self._by_word.setdefault(words[0], []).append(person)
+            for first in {"".join(_words(text)[:1]) for text in _in_json(person.text)}:
+                self._by_word.setdefault(first, []).append(person)
 
     def are_in(self, values: Mapping[str, object]) -> bool:
         """Say whether `Person.is_in` is true for one of them."""
@@ -133,6 +132,12 @@ class Persons:
         words = {"", *_words(row.contents), *_words(_without_dashes(row.contents))}
         persons = (person for word in words for person in self._by_word.get(word, ()))
         return None if any(person.has(row) is None for person in persons) else False
+
+
+def _in_json(text: str) -> set[str]:
+    """Return a text as it is, and as it stands in JSON, and in a record that JSON has in it."""
+    once = json.dumps(text, ensure_ascii=False)[1:-1]
+    return {text, once, json.dumps(once, ensure_ascii=False)[1:-1]}
 
 
 def _words(text: str) -> list[str]:
@@ -205,8 +210,8 @@ def base_of(type_: str) -> str:
 def shown_in(state: State, column: str) -> Mapping[str, str]:
     """Return the columns in which a row shows the value of one of several rows.
 
-    That is a value such as the latest one, or what it is the latest by. What the other rows have
-    added cannot be told from what this person's has.
+    That is a value such as the latest one, or what it is the latest by, and what it was before.
+    What the other rows have added cannot be told from what this person's has.
 
     :return: name -> the column in the frame for the state; none if its rows are the person's
     """
@@ -216,6 +221,8 @@ def shown_in(state: State, column: str) -> Mapping[str, str]:
     shown = {each.name: column for each in state.columns() if each.orders_by == column}
     if isinstance(value, First | Latest | Upsert | Min | Max):
         shown[column] = value.column
+    if state.kind is StateKind.OPAQUE:
+        shown = {hidden(name, "previous"): read for name, read in shown.items()} | shown
     return shown
 
 
@@ -245,6 +252,7 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
             remedy="name another column that tells the person.",
         )
     try:
+        value.encode()  # half of a surrogate pair: what was typed is not in the terminal's encoding
         if types.isdisjoint(INTEGERS) and _UUID.fullmatch(comparable(value)):
             return Person(column, str(uuid.UUID(comparable(value))))
         if "uuid" in types:
@@ -256,7 +264,7 @@ def person_of(states: Iterable[State], column: str, value: str) -> Person:
             value = str(number)
     except ValueError:
         raise EraseNotPossible(
-            f"a value for {column} is no {' or '.join(sorted(types))}",
+            f"a value for {column} is no {' or '.join(sorted(types)) or 'text'}",
             remedy="write it as the table shows it.",
         ) from None
     if not value:

@@ -37,8 +37,9 @@ from reliability.core.fold import OWN
 from reliability.core.names import check_database, check_name, name_of_table, parts_of
 from reliability.core.types import is_supported
 
-#: Postgres's times and numbers have ends.
+#: Postgres's times and numbers have ends, and its indexes.
 MOST_DAYS, MOST_TXIDS = 1_000_000, 10**12
+MOST_KEY_COLUMNS = 32
 _NOT_OF_USERS = frozenset({"reliability", "reliability_contribution", "information_schema"})
 
 
@@ -80,7 +81,7 @@ class State:
     """A target table with a key, values and their aggregators, which keeps every contribution.
 
     :param name: the state's name, and its table's unless `table` is given
-    :param key: column name -> Postgres type; without a key the table has one row
+    :param key: up to 32 times column name -> Postgres type; without a key the table has one row
     :param values: column name -> aggregator
     :param table: `table` or `schema.table`, if it is not `public.<name>`; a part with a dot of its
         own stands in double quotes. Capitals stay capitals
@@ -146,6 +147,12 @@ class State:
     def _check_values(self) -> None:
         if not self.values:
             raise InvalidDefinition(f"state {self.name} has no values")
+        if len(self.key) > MOST_KEY_COLUMNS:
+            raise InvalidDefinition(
+                f"state {self.name}: an index of Postgres, and so a key, has at most "
+                f"{MOST_KEY_COLUMNS} columns",
+                remedy="make one column of several in the process function, such as their hash.",
+            )
         if shared := self.key.keys() & self.values.keys():
             raise InvalidDefinition(f"state {self.name}: {sorted(shared)} are both key and value")
         if self.is_append and not all(isinstance(v, Append) for v in self.values.values()):

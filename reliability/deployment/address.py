@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 LEDGER = "reliability"
 #: names a function, `module:function`, that is asked for the credentials of each session
 CREDENTIALS = "RELIABILITY_CREDENTIALS"
+#: names, alone or with a database's name behind it, the address with the role of executors
+EXECUTOR_DSN = "RELIABILITY_EXECUTOR_DSN"
 #: names the file with the addresses that a driver was given
 ADDRESSES = "RELIABILITY_ADDRESSES"
 #: How often the credentials of a driver are written again, and how long it waits for new ones when
@@ -102,7 +104,7 @@ class DatabaseAddress:
 def _asked_of(function: str, database: str, known: Keywords) -> Keywords:
     module, _, name = function.partition(":")
     try:
-        keywords: Keywords = getattr(import_module(module), name)(database, known)
+        keywords: Keywords = dict(getattr(import_module(module), name)(database, known))
     except Exception as error:  # a user's function may raise anything
         what = f"{CREDENTIALS}={function} fails: {type(error).__name__}: {error}"
         raise LedgerRefusedLogin(what) from error
@@ -179,7 +181,7 @@ def executor_address(database: str = "") -> DatabaseAddress | None:
 
     :raises PasswordInDsn, DsnUnreadable: as for address_of
     """
-    variable = variable_of(database).replace("_DSN", "_EXECUTOR_DSN", 1)
+    variable = variable_of(database).replace(variable_of(""), EXECUTOR_DSN, 1)
     if not (dsn := os.environ.get(variable)):
         return None
     return DatabaseAddress(dsn=_checked(dsn, variable), database=database, origin=variable)

@@ -284,9 +284,10 @@ def _address(url: str) -> str:
     url = url or os.environ.get(URL, "")
     if not url:
         raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise NotPossible(f"{url} is no address for Airflow: write it as https://host.")
-    return url.rstrip("/")
+    with suppress(ValueError):  # of brackets that are not closed
+        if urlsplit(url).scheme in ("http", "https"):
+            return url.rstrip("/")
+    raise NotPossible(f"{url} is no address for Airflow: write it as https://host.")
 
 
 def _token() -> str:
@@ -294,10 +295,15 @@ def _token() -> str:
     if not token and (file := os.environ.get(TOKEN_FILE)):
         try:
             token = Path(file).read_text()
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise NotPossible(f"{TOKEN_FILE}: {error}") from error
     if not token.strip():
         raise NotPossible(f"no token for Airflow: put it into {TOKEN}, or a file named by "
                           f"{TOKEN_FILE}; POST /auth/token gives one. `make shell` has one, unless "
                           "Airflow's api-server is down.")  # fmt: skip
+    if not (token.isascii() and token.strip().isprintable()):
+        raise NotPossible(
+            "the token for Airflow has a line end, or another character that no header may have",
+            f"put the access_token of POST /auth/token alone into {TOKEN}, or {TOKEN_FILE}'s file.",
+        )
     return token.strip()

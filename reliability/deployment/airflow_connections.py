@@ -107,7 +107,7 @@ def keywords_of(conn_id: str, connection: Any) -> dict[str, str]:
     login, password, port = connection.login, connection.password, connection.port
     if extras.get("iam"):
         login, password, port = _token(conn_id, connection)
-    own = {
+    fields = {
         "host": connection.host,
         "port": port,
         "dbname": connection.schema,
@@ -115,6 +115,7 @@ def keywords_of(conn_id: str, connection: Any) -> dict[str, str]:
         "password": password,
     }
     known = {name: value for name, value in extras.items() if _is_of_libpq(name)}
+    own = {name: value for name, value in fields.items() if value not in (None, "")}
     return {n: str(value) for n, value in {**known, **own}.items() if value not in (None, "")}
 
 

@@ -13,7 +13,11 @@ from reliability.core.errors import InvalidDefinition
 
 def person() -> str:
     """Return who uses this process, for the ledger: a user and a host."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have a user without a name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def home() -> Path:

@@ -106,9 +106,9 @@ def audits_contribution(query: str, tables: StateTables, attempt: TransactionAtt
         txid=Literal(attempt.txid),
         attempt_id=Literal(attempt.attempt_id),
     )
-    # Texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`.
+    # Texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`, `1.0` and `1.00`.
     bases = {base_type(type_)[0] for type_ in tables.state.key.values()}
-    if not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb")):
+    if not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb", "numeric")):
         folded = fold_by_key(tables.columns, names(tables.key), rows, staged="staged")
         rows = SQL("({}) AS folded").format(folded)
     values = [column for column in tables.state.all_columns() if column.name in tables.state.values]

@@ -158,17 +158,23 @@ def _persons(column: str) -> Composed:
 
 def count_shown(tables: StateTables, column: str, shown: Iterable[str]) -> Composed:
     """Count the rows of the target, and contributions, that show a person in these columns."""
-    has_person = SQL(" OR ").join(
-        SQL(
+    has_person = {
+        name: SQL(
             "lower(row.{column}::text) = ANY (ARRAY(SELECT lower(value) FROM {persons}))"
             f" OR {_IS_UUID}"
         ).format(column=Identifier(name), persons=_persons(column))
         for name in shown
-    )
+    }
+    staged = [name for name in has_person if name in tables.contribution_columns()]
     return SQL(
-        "SELECT (SELECT count(*) FROM {target} AS row WHERE {has_person})"
-        " + (SELECT count(*) FROM {contribution} AS row WHERE {has_person}) AS rows"
-    ).format(target=tables.target, contribution=tables.contribution, has_person=has_person)
+        "SELECT (SELECT count(*) FROM {target} AS row WHERE {in_target})"
+        " + (SELECT count(*) FROM {contribution} AS row WHERE {in_staged}) AS rows"
+    ).format(
+        target=tables.target,
+        contribution=tables.contribution,
+        in_target=SQL(" OR ").join(has_person.values()),
+        in_staged=SQL(" OR ").join(has_person[name] for name in staged),
+    )
 
 
 def count_erased(tables: StateTables, column: str, known: ErasedKeys) -> Composed:

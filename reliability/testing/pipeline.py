@@ -27,7 +27,7 @@ from reliability.core.progress import TxidProgress
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.core.state import State
-from reliability.deployment.address import address_of
+from reliability.deployment.address import ADDRESSES, CREDENTIALS, EXECUTOR_DSN, address_of
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.run_here import check_interval, in_session
 from reliability.states.kinds import stored_state
@@ -88,6 +88,7 @@ class Pipeline:
     def anew(self, fault: Fault | None = None) -> Iterator[Pipeline]:
         """Lend another one, with an empty ledger, to whose runs this happens."""
         with patch.dict(os.environ), ExitStack() as lent:
+            _forget_credentials()
             own = Pipeline(self.server, self.spark, Faults(fault), _lent=lent)
             own._lend("")
             yield own
@@ -224,6 +225,13 @@ class Pipeline:
 def session(database: str = "") -> closing[LedgerConnection]:
     """Open a session of the test's with a database; "" is the ledger's own."""
     return closing(LedgerConnection(address_of(database), f"reliability {TASK}"))
+
+
+def _forget_credentials() -> None:
+    """Forget what would lead sessions with a database of the test's to one of a deployment."""
+    for name in [*os.environ]:
+        if name in (CREDENTIALS, ADDRESSES) or name.startswith(EXECUTOR_DSN):
+            del os.environ[name]
 
 
 def process_run(

@@ -51,6 +51,7 @@ def reliability_server() -> Iterator[TestServer]:
 @pytest.fixture(scope="session")
 def reliability_spark() -> Iterator[SparkSession]:
     """Lend a local Spark with the settings of a driver; override it to use another one."""
+    from reliability.deployment.address import CREDENTIALS
     from reliability.spark.driver_environment import OPTIONS, QUICK, with_options
     from reliability.spark.session import pin_zone, session_builder
 
@@ -58,6 +59,7 @@ def reliability_spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
         patch.setenv(OPTIONS, with_options(os.environ, *QUICK))
+        patch.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
         session = (
             session_builder("reliability tests")
             .master("local[2]")
@@ -102,7 +104,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @contextmanager
 def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
-    """Lend what puts a test's folder back to how it is now: its calls may add files."""
+    """Lend what puts a test's folder back to how it is now: its calls may add files.
+
+    The working folder may be in it, and is put back too.
+    """
+    here = Path.cwd()
     with TemporaryDirectory(prefix="reliability-") as kept:
         if folder is not None:
             shutil.copytree(folder, kept, symlinks=True, dirs_exist_ok=True)
@@ -110,11 +116,12 @@ def _put_back(folder: Path | None) -> Iterator[Callable[[], None]]:
         def put_back() -> None:
             if folder is None:
                 return
-            for path in folder.iterdir():  # the folder itself may be the current one
+            for path in folder.iterdir():  # the folder itself stays
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
             shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+            os.chdir(here)
 
         yield put_back

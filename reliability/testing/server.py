@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg2
 from psycopg2.extensions import make_dsn, parse_dsn
@@ -35,6 +36,8 @@ class TestServer:
     __test__ = False  # it is no test, whatever its name says
 
     dsn: str
+    # no pid: in containers, two runs of tests on one server often have the same
+    _run: str = field(default_factory=lambda: uuid4().hex[:12])
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _template: str = ""
 
@@ -43,11 +46,11 @@ class TestServer:
         """Lend a new ledger: its connection string."""
         if not self._template:
             self._template = self._name("template")
-            self._run("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'", self._template)
+            self._execute("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'", self._template)
             with LedgerConnection(self.dsn_of(self._template)) as connection:
                 migrate(connection)
         name = self._name(str(next(self._numbers)))
-        self._run("CREATE DATABASE {} TEMPLATE {}", name, self._template)
+        self._execute("CREATE DATABASE {} TEMPLATE {}", name, self._template)
         try:
             yield self.dsn_of(name)
         finally:
@@ -64,12 +67,12 @@ class TestServer:
         return found
 
     def _name(self, what: str) -> str:
-        return f"{_PREFIX}_{os.getpid()}_{what}"
+        return f"{_PREFIX}_{self._run}_{what}"
 
     def _drop(self, name: str) -> None:
-        self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+        self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
-    def _run(self, statement: str, *names: str) -> None:
+    def _execute(self, statement: str, *names: str) -> None:
         with closing(psycopg2.connect(self.dsn)) as connection:
             connection.autocommit = True
             cursor = connection.cursor()

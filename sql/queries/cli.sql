@@ -224,10 +224,11 @@ SELECT attempt_id FROM reliability.commit_log
 -- open_different_rows --
 -- Open a cursor with one JSON value per row, so that states of every shape fit into one file. A
 -- state without a key has only its values. Read in pieces, because there may be millions of rows.
+-- A user's column may be called d, but none begins with a blank.
 DECLARE different_rows NO SCROLL CURSOR FOR
 SELECT %(topology)s::text AS topology, %(txid)s::bigint AS txid, %(state)s::text AS state,
-       d._change AS change, (to_jsonb(d) - '{{_change,_key}}'::text[])::text AS row
-  FROM ({rows}) AS d(_change);
+       d." change" AS change, (to_jsonb(d.*) - '{{" change",_key}}'::text[])::text AS row
+  FROM ({rows}) AS d(" change");
 
 -- next_different_rows --
 -- Fetch the next different rows.

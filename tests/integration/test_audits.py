@@ -33,6 +33,7 @@ from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.attempt_report import attempt_report
+from tests.integration.test_pipeline_kit import words
 from tests.replay.shop import Shop
 from tests.support.command_line import read, say
 from tests.support.doomed import doomed
@@ -181,6 +182,14 @@ def test_a_key_in_two_notations_is_one_row_of_the_contribution(shop, connection)
     example = f'{{"u":"{text}","n":2}}'
     what = f"state owners: audit in_range(n, most=1) found 1 violation, for example {example}"
     assert error.what == what
+
+
+def test_a_number_in_two_notations_is_one_key_too(kit):
+    """C12: for Spark they are texts that differ."""
+    numbers = words(lambda b: {"words": b.selectExpr("if(word = 'dog', '1', '1.0') AS word")})
+    audited = replace(numbers.states[0], key={"word": "numeric"}, audits=[in_range("n", most=2)])
+    with pytest.raises(AuditFailed, match=r'found 1 violation, .*"n":3'):
+        kit.run(replace(numbers, states=[audited]))
 
 
 def test_a_warning_is_recorded_and_logged_in_one_line(shop, connection, caplog):

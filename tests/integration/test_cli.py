@@ -219,6 +219,9 @@ def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
     none = "no txid has contributed to such a row, and the table has none"
     assert none in say("explain", "shop", "exact", "k=99", "word=a").stdout
     assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
+    assert "k is there twice" in say("explain", "shop", "exact", "k=1", "k=2", code=2).stderr
+    told = say("explain", "shop", "exact", "k=99", "word=a", "--file", "*").stdout
+    assert "unless that was folded" in told
     for k in ("abc", "9" * 30):  # it was said that a constraint or a trigger refuses the rows
         said = say("explain", "shop", "exact", f"k={k}", "word=a", code=1).stderr
         assert "correct what you have typed" in said
@@ -355,17 +358,15 @@ def rows_of_parquet(path):
 def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, tmp_path):
     shop.makes[2] = made(102)
     before = shop.tables()
-    readers = {
-        "rows.csv": rows_of_csv, "rows.jsonl": rows_of_jsonl, "rows.parquet": rows_of_parquet
-    }  # fmt: skip
+    readers = {"csv": rows_of_csv, "jsonl": rows_of_jsonl, "parquet": rows_of_parquet}
     found = {}
-    for name, reader in readers.items():
-        file = tmp_path / name
+    for ending, reader in readers.items():
+        file = tmp_path / f"rows.{ending}"
         said = say("replay", "shop", "2..3", "--dry-run", "--diff", str(file)).stdout
-        found[name] = reader(file)
-        assert f"{len(found[name])} rows are in {file}" in said
-    would = found["rows.csv"]
-    assert would == found["rows.jsonl"] == found["rows.parquet"]
+        found[ending] = reader(file)
+        assert f"{len(found[ending])} rows are in {file}" in said
+    would = found["csv"]
+    assert would == found["jsonl"] == found["parquet"]
     assert "3:3 would change\n  nothing" in said
     say("replay", "shop", "2", "--dry-run", "--diff-table", "public.found")
     asked = "SELECT topology, txid, state, change, row FROM public.found"
@@ -373,6 +374,9 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     assert [dict(zip(names, row, strict=True)) for row in shop.ask(asked)] == would
     assert shop.tables() == before
     assert list(tmp_path.glob(".*")) == []
+    (folder := tmp_path / "b.csv").mkdir()
+    for file, code, why in (("/proc/a.csv", 1, "into /proc/a.csv"), (folder, 2, "names a folder")):
+        assert why in say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=code).stderr
 
     # and the replay does what was said, and says it again
     did = tmp_path / "did.csv"
@@ -387,8 +391,10 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     for row in would:
         if row["state"] == "exact" and row["change"] != "removed":
             assert now[(row["row"]["k"], row["row"]["word"])] == row["row"]["n_after"]
-    back = ("rollback", "shop", "1", "--reason", "x", "--yes", "--diff")
-    say(*back, str(did))
+    back = ("rollback", "shop", "1", "--reason", "x", "--yes")
+    no_table = 'no rows can be written into gone.found: schema "gone" does not exist'
+    assert no_table in say(*back, "--diff-table", "gone.found", code=1).output
+    say(*back, "--diff", str(did))  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
 
@@ -1709,6 +1715,7 @@ def test_the_doctor_looks_for_components_of_airflow_and_for_the_housekeeping_dag
     for url, what in (
         (airflow.url, "the api-server: Airflow does not answer"),  # nothing listens any more
         ("localhost:8080", "localhost:8080 is no address for Airflow: write it as https://host."),
+        ("http://[::1", "http://[::1 is no address for Airflow"),
     ):
         monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
         one = examined()[AIRFLOW]

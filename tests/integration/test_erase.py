@@ -240,9 +240,8 @@ def test_folded_history_is_erased_too(connection, compacts_first):
 @pytest.mark.parametrize("kind", [OpaqueState, TransactionalState])
 def test_states_without_history(connection, kind):
     """H12: the last txid can still be replaced, or taken out, without the person."""
-    shop = Shop(
-        connection, kinds=lambda _: [kind("sums", key={"customer": "bigint"}, values=TOTALS)]
-    )
+    sums = kind("sums", key={"customer": "bigint"}, values=TOTALS)
+    shop = Shop(connection, kinds=lambda _: [sums])
     shop.commit(batch(1), batch(2))
     before = shown(shop)
     erased(shop)
@@ -425,13 +424,9 @@ def test_an_order_is_erased_by_its_key(connection):
 def test_who_only_decides_which_row_wins_is_no_total(connection):
     """H12: the hidden column of `by` shows the person, and it was said that no column does."""
     by = {**BY, "customer": "bigint"}
-    shop = Shop(
-        connection,
-        kinds=lambda _: [
-            State("words", key={"word": "text"}, values={"price": Latest("price", by, MONEY)}),
-            State("sums", key={"customer": "bigint"}, values=TOTALS),
-        ],
-    )
+    words = State("words", key={"word": "text"}, values={"price": Latest("price", by, MONEY)})
+    sums = State("sums", key={"customer": "bigint"}, values=TOTALS)
+    shop = Shop(connection, kinds=lambda _: [words, sums])
     shop.commit([row for row in batch(1) if row["customer"] != 17])
     erased(shop)
     shop.commit(batch(2))
@@ -442,15 +437,21 @@ def test_who_only_decides_which_row_wins_is_no_total(connection):
         erased(shop, [("customer", "170")])
 
 
+def test_what_a_row_was_before_its_last_txid_shows_the_person_too(connection):
+    """H12: a rollback brought the person back into the table."""
+    last = OpaqueState("words", key={"word": "text"}, values={"customer": Latest("customer", BY)})
+    shop = Shop(connection, kinds=lambda _: [*kinds()[2:3], last])
+    ann, day = {**batch(1)[0], "customer": 17}, date(2026, 2, 1)
+    shop.commit([ann], [{**ann, "customer": 3, "day": day}])
+    with pytest.raises(EraseNotPossible, match="as _customer_previous or customer"):
+        erased(shop)
+
+
 def test_rows_that_are_the_persons_go_though_they_are_ordered_by_the_person(connection):
     """H12: it was refused for ever; and a key never becomes NULL."""
-    values = {
-        "price": Latest("price", {**BY, "customer": "bigint"}, MONEY),
-        "last": Max("customer"),
-    }
-    shop = Shop(
-        connection, kinds=lambda _: [State("sums", key={"customer": "bigint"}, values=values)]
-    )
+    price, last = Latest("price", {**BY, "customer": "bigint"}, MONEY), Max("customer")
+    own = State("sums", key={"customer": "bigint"}, values={"price": price, "last": last})
+    shop = Shop(connection, kinds=lambda _: [own])
     shop.commit(batch(1))
     erased(shop, [("customer", "17")])
     shop.commit(batch(2))
@@ -503,6 +504,7 @@ def test_what_cannot_be_exact_is_refused(shop):
         ("customer", "ann", "a value for customer is no bigint or integer"),
         ("customer", "9" * 20, "is no bigint or integer"),
         ("word", "", "is empty"),
+        ("word", "Zo\udceb", "a value for word is no text"),  # Latin-1, where UTF-8 was expected
     ):
         with pytest.raises(EraseNotPossible, match=said) as refusal:
             erased(shop, [(name, value)])
@@ -556,6 +558,7 @@ def test_the_command_asks_and_never_says_the_key(connection, shop):
     assert len(read("erase", "shop", *where)["keys"]) == 2
     say("erase", "shop", "--key", "customer=1", code=2)
     say("erase", "shop", "--key", "customer", "--dry-run", code=2)
+    say("erase", "shop", *options, code=2, input=b"Zo\xeb\n")
 
 
 def test_an_alert_does_not_tell_what_an_erasure_forgets_meanwhile(connection, shop, monkeypatch):

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from reliability.testing import assert_exactly_once
 from reliability.testing.exactly_once import try_faults
 from reliability.testing.faults import Fault, FaultKind, Faults
 from reliability.testing.plugin import _put_back
-from reliability.testing.server import TEST_DSN
+from reliability.testing.server import TEST_DSN, TestServer
 
 WORDS = ["cat", "dog", "cat"]
 
@@ -51,12 +52,19 @@ def with_a_weight(batch):
 def test_each_database_that_states_name_is_one_of_the_tests_own(kit, monkeypatch):
     """C6: between the commits of the two, the answer of one is lost."""
     monkeypatch.setenv("RELIABILITY_DSN_EAST", "service=of_the_users")
+    monkeypatch.setenv("RELIABILITY_EXECUTOR_DSN_EAST", "service=of_the_users")
+    monkeypatch.setenv("RELIABILITY_CREDENTIALS", "of_the_users:password")
     with kit.anew(Fault(FaultKind.LOST, "save_checkpoint", 2)) as own:
         own.run(in_two_databases())
         assert own.faults.has_fired
         tables = own.tables()
     assert tables["words"] == tables["there"] == {"word=cat, n=2": 1, "word=dog, n=1": 1}
     assert os.environ["RELIABILITY_DSN_EAST"] == "service=of_the_users"
+
+
+def test_two_runs_of_tests_with_one_pid_share_a_server(kit):
+    with closing(TestServer(kit.server.dsn)) as other, other.ledger() as dsn:
+        assert dsn != os.environ["RELIABILITY_DSN"]
 
 
 def test_a_run_leaves_rows_and_a_replay_changes_nothing(kit):
@@ -151,15 +159,17 @@ def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_pa
     assert "needs the fixture `pipeline`" in done.stdout
 
 
-def test_each_call_finds_its_folder_as_the_first_one_did(tmp_path):
+def test_each_call_finds_its_folder_as_the_first_one_did(tmp_path, monkeypatch):
     """A late file that a test delivers was there from the start in the second call."""
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "first").touch()
+    monkeypatch.chdir(tmp_path / "input")
     with _put_back(tmp_path) as put_back:
         (tmp_path / "input" / "late").touch()
         (tmp_path / "input" / "first").unlink()
         put_back()
-    assert [path.name for path in tmp_path.rglob("*")] == ["input", "first"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["input", *os.listdir()]
+    assert os.listdir() == ["first"]
 
 
 def test_a_process_function_that_cannot_be_repeated_is_found(kit):

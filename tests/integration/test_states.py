@@ -5,6 +5,7 @@ Every test lives in one transaction that is rolled back; Spark is not needed, se
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import date
 from decimal import Decimal
@@ -31,6 +32,7 @@ from reliability import (
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
 from reliability.states.kinds.keyed import KeyedState
+from reliability.transaction.inspect.different_rows import DifferentRows
 from reliability.transaction.inspect.verify import verify_state
 from reliability.transaction.maintain.compaction import MAX_ROWS, fold_step
 from tests.support.fix_postgres import rolled_back
@@ -475,6 +477,17 @@ def test_without_a_txid_a_repeated_batch_counts_twice(tx):
     one.commit(words("a", "a"))
     one.replay(1, words("a", "a"))
     assert one.select("word, n") == [("a", 4)]
+
+
+@pytest.mark.parametrize("name", ["d", "_change", "change"])
+def test_a_row_that_differs_is_told_whatever_its_columns_are_called(tx, name):
+    """No --diff of a state with the column d came to an end."""
+    told: list[Any] = []
+    one = OneState(tx, State("s", key={name: "bigint"}, values={"n": Count()}))
+    one.observer = DifferentRows("one", told.extend).observe
+    one.commit([{name: 7, "_x": 1}])
+    one.replay(1, [{name: 7, "_x": 1}, {name: 7, "_x": 2}])
+    assert [json.loads(row["row"]) for row in told] == [{name: 7, "n_before": 1, "n_after": 2}]
 
 
 # --- Append (H6) ---------------------------------------------------------------------------------

@@ -14,11 +14,7 @@ import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.checkpoint import CheckpointAction
-from reliability.core.errors import (
-    AttemptIncomplete,
-    CheckpointTakenOver,
-    StateDefinitionChanged,
-)
+from reliability.core.errors import AttemptIncomplete, CheckpointTakenOver, StateDefinitionChanged
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark import driver

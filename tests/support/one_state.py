@@ -21,6 +21,7 @@ from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.ledger.failures import translate
 from reliability.states.kinds import stored_state
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.states.tables import SINGLE_ROW_KEY
 from reliability.transaction.topology.declare import init_states
 
@@ -50,6 +51,7 @@ class OneState:
         self.tables = stored_state(TOPOLOGY, state)
         self.attempts: dict[int, int] = {}
         self.commit_number = 0
+        self.observer: DifferenceObserver | None = None
         topology = (
             "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES (%(t)s, 1)"
         )
@@ -117,7 +119,7 @@ class OneState:
             if replaced is None:
                 state.commit(self.tx, key)
             else:
-                difference = state.replay(self.tx, key)
+                difference = state.replay(self.tx, key, self.observer)
             self.tx.send_queued()
         except psycopg2.Error as error:
             raise translate(error) from error

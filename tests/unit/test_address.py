@@ -172,17 +172,10 @@ def test_a_connection_is_asked_for_every_session(airflow_has):
 
 
 def test_libpqs_parameters_of_a_connection_reach_it_and_no_others(airflow_has):
-    extras = {
-        "sslmode": "verify-full",
-        "target_session_attrs": "read-write",
-        "cursor": "dictcursor",
-    }
+    extras = {"sslmode": "verify-full", "host": "of the extras", "dbname": "shop", "cursor": "c"}
     airflow_has("c", "reliability", host="h", extra_dejson=extras)
-    assert keywords_of("c", connections()["c"]) == {
-        "host": "h",
-        "sslmode": "verify-full",
-        "target_session_attrs": "read-write",
-    }
+    told = {"host": "h", "dbname": "shop", "sslmode": "verify-full"}
+    assert keywords_of("c", connections()["c"]) == told
     airflow_has("c", "mysql", host="h")
     with pytest.raises(DsnUnreadable, match="connection c is of type mysql"):
         keywords_of("c", connections()["c"])
@@ -255,9 +248,10 @@ def test_a_function_is_asked_for_the_credentials_of_every_session(monkeypatch):
         "dsn": "host=h user=etl",
         "password": "token of etl for the ledger",
     }
-    monkeypatch.setenv(CREDENTIALS, f"{__name__}:no_token")
-    with pytest.raises(LedgerRefusedLogin, match="no_token fails: TimeoutError: no answer"):
-        address_of().keywords()
+    for function, why in ((f"{__name__}:no_token", "no answer"), ("builtins:print", "TypeError")):
+        monkeypatch.setenv(CREDENTIALS, function)  # print() returns nothing
+        with pytest.raises(LedgerRefusedLogin, match=f"{function} fails: .*{why}"):
+            address_of().keywords()
 
 
 # --- what a driver is given ----------------------------------------------------------------------

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from reliability.core.errors import NotPossible
 from reliability.deployment.airflow_api import PAGE, Airflow
 
 
@@ -23,3 +24,13 @@ def test_all_pages_are_read_however_few_rows_airflow_gives_at_once(monkeypatch, 
     monkeypatch.setattr(Airflow, "_ask", ask)
     found = Airflow(url="http://localhost", token="").tasks("shop", "run")
     assert [one.task_id for one in found] == [row["task_id"] for row in rows]
+
+
+@pytest.mark.parametrize("token", [b"two\nlines", b"\xff\xfet\x00"])
+def test_what_no_header_may_have_is_no_token(monkeypatch, tmp_path, token):
+    """Airflow was said not to answer as Airflow does."""
+    (tmp_path / "token").write_bytes(token)
+    monkeypatch.delenv("RELIABILITY_AIRFLOW_TOKEN", raising=False)
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(NotPossible, match="TOKEN_FILE"):
+        Airflow.of("http://localhost")

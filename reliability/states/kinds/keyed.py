@@ -108,19 +108,21 @@ class KeyedState(StoredState):
         return change.run(statement)
 
     def count_changed_rows(self, effect: Effect) -> Composed:
-        """Count them; `moved` are texts."""
+        """Count them; `moved` are texts, in arrays: a function takes at most 100 arguments."""
+        summed = [
+            column
+            for column in self.columns
+            if isinstance(self.state.values.get(column.name), Count | Sum)
+        ]
         return self._compared(
             effect,
             "SELECT count(*) FILTER (WHERE NOT {was_there} AND {is_there}) AS rows_added,"
             " count(*) FILTER (WHERE {was_there} AND {is_there} AND {differs}) AS rows_changed,"
             " count(*) FILTER (WHERE {was_there} AND NOT {is_there}) AS rows_removed,"
-            " jsonb_strip_nulls(jsonb_build_object({moved})) AS moved FROM {joined}",
-            moved=SQL(", ").join(
-                part
-                for column in self.columns
-                if isinstance(self.state.values.get(column.name), Count | Sum)
-                for part in (Literal(column.name), _moved(column))
-            ),
+            " jsonb_strip_nulls(jsonb_object(ARRAY[{summed}]::text[], ARRAY[{moved}]::text[]))"
+            " AS moved FROM {joined}",
+            summed=SQL(", ").join(Literal(column.name) for column in summed),
+            moved=SQL(", ").join(map(_moved, summed)),
         )
 
     def changed_rows(self, effect: Effect) -> Composed:

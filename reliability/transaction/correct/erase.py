@@ -32,6 +32,7 @@ from reliability.core.erasure import (
     type_of_person,
 )
 from reliability.core.errors import AuditFailed, EraseNotPossible, RowsUnaccounted
+from reliability.core.names import name_of_table
 from reliability.core.state import State
 from reliability.core.texts import as_json, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -225,11 +226,12 @@ def _check_exact(
             shown = [*shown_in(own.state, column)]
             if shown and (rows := tx.one(count_shown(own, column, shown))["rows"]):
                 keys = " and ".join(own.state.key) or "none"
+                rows_meant = " OR ".join(f"{name_of_table(name)} = …" for name in shown)
                 raise EraseNotPossible(
                     f"{rows:,} rows of state {own.name}, contributions among them, show the person "
                     f"as {' or '.join(shown)}, and such a row may hold what others have added",
                     remedy=f"erase these rows by their key first ({keys}): `reliability erase "
-                    f"{own.topology} --key COLUMN --state {own.name} --where '{shown[-1]} = …'`.",
+                    f"{own.topology} --key COLUMN --state {own.name} --where '{rows_meant}'`.",
                 )
 
 

@@ -11,13 +11,14 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 from psycopg2.sql import SQL, Composed, Identifier
 
-from reliability.core.errors import NotPossible
+from reliability.core.errors import NotPossible, RightMissing, UnexpectedAnswer
 from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.queries import queries
@@ -61,15 +62,31 @@ def rows_into(
         with _into_file(file) as write:
             yield DifferentRows(topology, write)
     else:
+        _append_to(connection, table, BytesIO())  # before anything changes
         with tempfile.NamedTemporaryFile("w+", newline="", encoding="utf-8") as spool:
             yield DifferentRows(topology, _csv_lines(spool))
             spool.flush()
             # Its own transaction: the one that found the rows was rolled back.
-            name = Identifier(*table.split("."))
-            with connection.transaction() as tx, Path(spool.name).open("rb") as lines:
-                tx.run(SQL(queries()["create_difference_table"]).format(table=name))
-                copy = SQL(queries()["copy_different_rows"]).format(table=name)
-                tx.copy(tx.text_of(copy), lines)
+            with Path(spool.name).open("rb") as lines:
+                _append_to(connection, table, lines)
+
+
+def _append_to(connection: LedgerConnection, table: str, lines: IO[bytes]) -> None:
+    """Append lines of CSV to a table, which is created if needed.
+
+    :raises NotPossible: it does not take them
+    """
+    name = Identifier(*table.split("."))
+    try:
+        with connection.transaction() as tx:
+            tx.run(SQL(queries()["create_difference_table"]).format(table=name))
+            copy = SQL(queries()["copy_different_rows"]).format(table=name)
+            tx.copy(tx.text_of(copy), lines)
+    except (RightMissing, UnexpectedAnswer) as error:
+        raise NotPossible(
+            f"no rows can be written into {table}: {error.what}",
+            "name another table, which need not exist, in a schema that does.",
+        ) from error
 
 
 def check_observable(connection: LedgerConnection, topology: str) -> None:
@@ -97,6 +114,8 @@ def check_target(file: Path | None, table: str) -> None:
         raise ValueError(f"--diff writes {', '.join(_FORMATS)}, not {file.name}")
     if file is not None and not file.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {file.absolute().parent}")
+    if file is not None and file.is_dir():
+        raise ValueError(f"--diff names a folder, {file}")
     if table and not _TABLE.match(table):
         raise ValueError(f"--diff-table must be schema.table, not {table}")
 
@@ -106,10 +125,18 @@ def check_target(file: Path | None, table: str) -> None:
 
 @contextmanager
 def _into_file(path: Path) -> Iterator[Write]:
-    """Replace the file in one step when everything is written."""
+    """Replace the file in one step when everything is written.
+
+    :raises NotPossible: it cannot be made
+    """
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with _FORMATS[path.suffix](draft) as write:
+        with ExitStack() as opened:
+            try:
+                write = opened.enter_context(_FORMATS[path.suffix](draft))
+            except OSError as error:
+                what = f"no rows can be written into {path}: {error.strerror}"
+                raise NotPossible(what, "name a file in another folder.") from error
             yield write
         draft.replace(path)
     finally:
