@@ -198,14 +198,20 @@ def build_tasks(
         commit >> close.as_teardown()
 
     emit = EmitOperator(task_id="emit", **common)
-    txids = {"txids": emit.output, "emit_task": emit.task_id, **common}
+    transactions = transaction.expand(txid=emit.output)
+    commit_task = f"{transactions.node_id}.commit"
+    txids = {
+        "txids": emit.output,
+        "emit_task": emit.task_id,
+        "commit_task": commit_task,
+        **common,
+    }
     settle = SettleOperator(
         task_id="settle",
         assets=options.outlets,
         outlets=[alias_of(topology)] if options.outlets else [],
         **txids,
     ).as_teardown(on_failure_fail_dagrun=True)
-    transactions = transaction.expand(txid=emit.output)
     transactions >> settle
     if scope:
         # The ledger says what is done, also of a commit that Airflow has lost, or has stopped.
