@@ -218,7 +218,8 @@ def interval_to_read(context: Mapping[str, Any], spout: Spout) -> Interval | Non
         raise InvalidDefinition(
             f"run {dag_run.run_id} names the interval {named}, and has another one by its logical "
             f"date, {own}",
-            remedy="delete this run, and trigger one that names it, without a logical date.",
+            remedy="delete this run. For the interval that it names, trigger one without a logical "
+            "date; for its own, backfill its date without that conf.",
         )
     return named or own
 

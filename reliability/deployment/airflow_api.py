@@ -39,6 +39,7 @@ class DagRun:
     interval: Interval | None = None
     queued_at: datetime | None = None
     logical_date: datetime | None = None
+    names_interval: bool = False  # in its conf
 
     @property
     def has_ended(self) -> bool:
@@ -238,8 +239,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _run_of(run: Mapping[str, Any]) -> DagRun:
     start, end = _moment(run["data_interval_start"]), _moment(run["data_interval_end"])
-    interval = None
-    if start and end and not (run.get("conf") or {}).get("replay"):
+    conf, interval = run.get("conf") or {}, None
+    if start and end and not conf.get("replay"):
         interval = Interval(start, end)
     queued_at = _moment(run.get("queued_at"))
     return DagRun(
@@ -248,6 +249,9 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
         interval=interval,
         queued_at=queued_at,
         logical_date=_moment(run.get("logical_date")),
+        names_interval=any(
+            each.get("interval") for each in (conf, *conf.values()) if isinstance(each, Mapping)
+        ),
     )
 
 

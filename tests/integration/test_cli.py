@@ -1321,18 +1321,27 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
 ):
     """`lag` named resume-runs for ever, which said that no run is left undone.
 
-    Cleared once another run has emitted, it replayed what the other one had committed.
+    Cleared once another run has emitted, it replayed what the other one had committed. And an
+    interval that a person had mistyped was owed for ever.
     """
     from tests.support.fix_pipeline import shop
 
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     pipeline = pipeline_of(shop(tmp_path), connection)
-    with pytest.raises(NothingToEmit):
-        pipeline.again("deleted").emit(month(1997, 2))
-    red: Any = {"runs": [("deleted", "failed"), ("new", "success")], "ends": {"emit": "failed"}}
+    for run_id, typed in (("deleted", 1997), ("to come", 2096), ("beyond", 1996)):
+        with pytest.raises(NothingToEmit):
+            pipeline.again(run_id).emit(month(typed, 2))
+    execute(
+        connection,
+        "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
+        " VALUES ('shop', 'shop', '1 day', '1997-01-01', false)",
+    )
+    runs = [("deleted", "failed", None, None, {"interval": "1997-02"}), ("to come", "failed")]
+    red: Any = {"runs": [*runs, ("new", "success")], "ends": {"emit": "failed"}}
     with fake_airflow(**red):
         [left] = read("resume-runs", "shop", code=3)["runs"]
-        assert (left["run_id"], left["because"]) == ("deleted", "emit did not succeed")
+        because = "emit did not succeed; if the interval in its conf is wrong, delete it instead"
+        assert (left["run_id"], left["because"]) == ("deleted", because)
     with fake_airflow(runs=[("run 1", "success")]) as airflow:
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
@@ -1352,7 +1361,7 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
         execute(
             connection,
             "UPDATE reliability.emission SET status = 'EMITTING', ended_at = NULL,"
-            " reason_code = NULL, reason = NULL",
+            " reason_code = NULL, reason = NULL WHERE run_id = 'deleted'",
         )
         assert read("resume-runs", "shop")["runs"] == []  # it may be at work
         [found] = read("lag")[0]["intervals"]
