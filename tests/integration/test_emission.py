@@ -146,6 +146,14 @@ def test_txids_follow_the_order_of_emission_without_a_gap(emitter, connection):
     assert emitter.emit(month(1997, 1)) == [2, 3]
 
 
+def test_a_run_under_the_id_of_a_deleted_one_asks_for_what_is_its_own(emitter, connection):
+    """It replayed what the other one had done, of another interval."""
+    emitter.emit(month(1997, 1))
+    done = "UPDATE reliability.request SET status = 'SATISFIED', ended_at = now() WHERE txid = 1"
+    execute(connection, done)
+    assert emitter.again().emit(month(1997, 2)) == [2, 3]
+
+
 def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, connection, emitter):
     for number in range(3, 11):
         write_parquet(folder / f"1997-{number:02d}" / "a.parquet", ROW)
