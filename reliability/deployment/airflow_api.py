@@ -48,12 +48,16 @@ class DagRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInstance:
-    """A task of a run in Airflow; `map_index` is -1 if it is not mapped."""
+    """A task of a run in Airflow; `map_index` is -1 if it is not mapped.
+
+    :param label: what Airflow shows instead of its map index, None if the task has not begun
+    """
 
     task_id: str
     map_index: int
     state: str | None
     started_at: datetime | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,7 @@ class Airflow:
                 map_index=row["map_index"],
                 state=row["state"],
                 started_at=_moment(row.get("start_date")),
+                label=row.get("rendered_map_index"),
             )
             for row in self._pages(path, "task_instances", "id")
         ]

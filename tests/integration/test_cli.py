@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -885,6 +886,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
     others: Mapping[str, str] = MappingProxyType({})
+    stored_as = ""  # by a backend of XCom
     mapped: Sequence[str] = ("transaction.process", "transaction.commit", "transaction.close")
     backfills: Sequence[Mapping[str, object]] = ()
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
@@ -907,7 +909,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"task_instances": self.tasks_of(run_id)})
             case ["shop", "dagRuns", run_id, "taskInstances", task, *_]:
                 found = self.emitted.get(run_id) if task == f"{self.group}emit" else None
-                self.answer({"value": found} if found is not None else None)
+                self.answer({"value": self.stored_as or found} if found is not None else None)
             case _:
                 self.answer(None)
 
@@ -925,10 +927,11 @@ class FakeAirflow(BaseHTTPRequestHandler):
         tasks: list[dict[str, Any]] = [
             {"task_id": task, "map_index": -1, "state": s} for task, s in states.items()
         ]
-        for index in range(len(self.emitted.get(run_id, ()))):
+        for index, txid in enumerate(self.emitted.get(run_id, ())):
             for task in self.mapped:
-                task_id = f"{self.group}{task}"
-                tasks.append({"task_id": task_id, "map_index": index, "state": "failed"})
+                own = {"task_id": f"{self.group}{task}", "map_index": index, "state": "failed"}
+                label = str(index) if task.endswith("close") else f"txid {txid}"
+                tasks.append({**own, "rendered_map_index": label})
         return [{"start_date": self.started.get(task["task_id"]), **task} for task in tasks]
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
@@ -1107,18 +1110,17 @@ def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
     shop.clear(3)
     shop.runner.contact(3, shop.who(3))
     shop.runner.close(3, shop.run_of(3), ENDED)
-    for emitted, commit in (([3], ["transaction.commit"]), ([2, 3], [])):  # 2 would be replayed
+    cases: Any = (([3], ["transaction.commit"]), ([2, 3], []))  # 2 would be replayed
+    for (emitted, commit), stored_as in product(cases, ("", "s3://xcom/1")):
         facts: dict[str, Any] = {
             **{"runs": [("run 1", "failed")], "emitted": {"run 1": emitted}},
             **{"mapped": ("transaction.process", "transaction.close")},
-            **{"others": {"transaction.commit": "skipped"}},
+            **{"others": {"transaction.commit": "skipped"}, "stored_as": stored_as},
         }
         with fake_airflow(**facts) as airflow:
             say("resume-runs", "shop", "--yes")
             [(_, body)] = airflow.cleared
-        close, process = (
-            [f"transaction.{name}", len(emitted) - 1] for name in ("close", "process")
-        )
+        close, process = ([f"transaction.{n}", len(emitted) - 1] for n in ("close", "process"))
         assert body["task_ids"] == [close, *commit, process, "settle"]
 
 
@@ -1321,8 +1323,7 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
 ):
     """`lag` named resume-runs for ever, which said that no run is left undone.
 
-    Cleared once another run has emitted, it replayed what the other one had committed. And an
-    interval that a person had mistyped was owed for ever.
+    Cleared once another run has emitted, it replayed what that had committed; so was a typo owed.
     """
     from tests.support.fix_pipeline import shop
 
