@@ -365,8 +365,6 @@ def test_a_task_stays_a_moment_only_while_one_txid_is_ahead_of_it(stays, reason)
     """R5: once it has left, it comes back some seconds later at the earliest."""
     assert stays(7, reason) == 10
     assert stays(8, reason) == 0
-
-
-def test_a_replay_and_a_task_of_a_paused_topology_leave_at_once(stays):
+    # a replay, and a task of a paused topology, leave at once
     assert stays(7, WaitReason(what=WaitsFor.REPLAY_PLACE, behind=(2, 6), most=2)) == 0
     assert stays(7, WaitReason(what=WaitsFor.RESUME, detail="at night")) == 0

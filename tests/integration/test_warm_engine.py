@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +21,7 @@ from reliability.cli.doctor import CheckStatus, _host
 from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.errors import AttemptIncomplete, EngineUnavailable, ProcessFunctionFailed
 from reliability.deployment.topologies import load_topology
-from reliability.spark import launch
+from reliability.spark import launch, warm_engine
 from reliability.spark.engine_socket import (
     check_versions,
     connect,
@@ -339,6 +341,17 @@ def test_a_socket_that_others_could_have_made_is_not_used(tmp_path, monkeypatch)
     tmp_path.chmod(0o755)
     with pytest.raises(EngineUnavailable, match="only this user"):
         connect()
+
+
+def test_an_engine_that_only_waits_keeps_its_files_young(tmp_path, monkeypatch):
+    """What cleans /tmp took the lock after ten days, and another engine began."""
+    monkeypatch.setattr(warm_engine, "TOUCH_SECONDS", 0)
+    with warm_engine._bound(tmp_path / "engine.sock") as listener:
+        for file in (files := [*tmp_path.iterdir()]):
+            os.utime(file, (0, 0))
+        context: Any = None
+        assert warm_engine.Engine(context, listener)._answer()
+        assert [file.stat().st_mtime > 0 for file in files] == [True, True]
 
 
 def test_an_engine_of_another_release_is_refused():
