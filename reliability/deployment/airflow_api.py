@@ -167,6 +167,15 @@ class Airflow:
             if not page or offset >= (answer.get("total_entries") or 0):
                 return
 
+    def pools(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the pools, each with its name, slots and include_deferred."""
+        return self._pages("/pools", "pools", "id")
+
+    def pools_of(self, dag_id: str) -> set[str]:
+        """Return the pools that a DAG's tasks name; none if Airflow does not have the DAG."""
+        found = self._ask("GET", _path(dag_id) + "/tasks") or {"tasks": ()}
+        return {task["pool"] for task in found["tasks"]}
+
     def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:
         """Return the txids that a run's task has emitted; None if Airflow no longer has them."""
         path = f"{_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/return_value"

@@ -160,6 +160,8 @@ def test_a_topology_has_one_group_in_a_dag_and_none_in_a_mapped_group(airflow_ho
         topology_group(topology("aa"))
         with pytest.raises(InvalidDefinition, match="two groups of topology aa"):
             topology_group(topology("aa"), group_id="again")
+        with pytest.raises(InvalidDefinition, match="'aa' has already been added"):
+            topology_group(topology("aa"))
 
         @task_group
         def mapped(n: int) -> None:

@@ -889,6 +889,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     stored_as = ""  # by a backend of XCom
     mapped: Sequence[str] = ("transaction.process", "transaction.commit", "transaction.close")
     backfills: Sequence[Mapping[str, object]] = ()
+    pools: Sequence[Mapping[str, object]] = ()
+    named: Sequence[str] = ()  # pools, by the tasks
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
 
@@ -897,10 +899,12 @@ class FakeAirflow(BaseHTTPRequestHandler):
         match path.split("/"):
             case ["", "api", "v2", "monitor", "health"]:
                 self.answer(self.health)
-            case ["", "api", "v2", "backfills"]:
-                self.answer({"backfills": self.backfills})
+            case ["", "api", "v2", "backfills" | "pools" as what]:
+                self.answer({what: getattr(self, what)})
             case ["reliability_housekeeping"]:
                 self.answer(self.housekeeping)
+            case ["shop", "tasks"]:
+                self.answer({"tasks": [{"pool": pool} for pool in self.named]})
             case ["shop"]:
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
@@ -1332,11 +1336,9 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
     for run_id, typed in (("deleted", 1997), ("to come", 2096), ("beyond", 1996)):
         with pytest.raises(NothingToEmit):
             pipeline.again(run_id).emit(month(typed, 2))
-    execute(
-        connection,
-        "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
-        " VALUES ('shop', 'shop', '1 day', '1997-01-01', false)",
-    )
+    table = "reliability.schedule (topology, dag_id, period, first_start, catchup)"
+    begins = "('shop', 'shop', '1 day', '1997-01-01', false)"
+    execute(connection, f"INSERT INTO {table} VALUES {begins}")
     runs = [("deleted", "failed", None, None, {"interval": "1997-02"}), ("to come", "failed")]
     red: Any = {"runs": [*runs, ("new", "success")], "ends": {"emit": "failed"}}
     with fake_airflow(**red):
@@ -1716,6 +1718,10 @@ def test_the_doctor_looks_for_components_of_airflow_and_for_the_housekeeping_dag
             one = examined()["housekeeping DAG"]
         assert one["verdict"] == verdict
         assert one["todo"].startswith(todo)
+    pools = [{"name": name, "include_deferred": name == "fills"} for name in ("a", "fills")]
+    for named, said in (("", "no slot"), ("fills", "without --include"), ("b", "is no pool b")):
+        with fake_airflow(pools=pools, named=("a", named or "a")):
+            assert said in str(examined()["pools of tasks"])
     for url, what in (
         (airflow.url, "the api-server: Airflow does not answer"),  # nothing listens any more
         ("localhost:8080", "localhost:8080 is no address for Airflow: write it as https://host."),
