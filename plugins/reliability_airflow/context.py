@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ REPLAY = "replay"
 REASON = "reason"
 INTERVAL = "interval"
 WAIT_TIMEOUT = timedelta(days=7)
-_ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
+FAILED = ("failed", "upstream_failed")
+_ENDED = (*FAILED, "success", "skipped", "removed")
 _REPLAY_ELSEWHERE = (
     "trigger the replay without a logical date. Delete this run if it was triggered; if the "
     "schedule or a backfill has made it, backfill its date with --reprocess-behavior completed "
@@ -217,7 +218,8 @@ def interval_to_read(context: Mapping[str, Any], spout: Spout) -> Interval | Non
         raise InvalidDefinition(
             f"run {dag_run.run_id} names the interval {named}, and has another one by its logical "
             f"date, {own}",
-            remedy="delete this run, and trigger one that names it, without a logical date.",
+            remedy="delete this run. For the interval that it names, trigger one without a logical "
+            "date; for its own, backfill its date without that conf.",
         )
     return named or own
 
@@ -294,14 +296,17 @@ def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -
 
 def task_states(
     dag_id: str, run_id: str, task_id: str, map_index: int | None = None
-) -> Collection[str | None]:
-    """Ask Airflow for the states of a task of a run, of all its instances or of one."""
+) -> Mapping[str, str | None]:
+    """Ask Airflow for the states of a task of a run, of all its instances or of one.
+
+    :returns: by the task's id, and if it is mapped its index: `transaction.commit_0`
+    """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     by_run: Mapping[str, Mapping[str, str | None]] = RuntimeTaskInstance.get_task_states(
         dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=map_index
     )
-    return by_run.get(run_id, {}).values()
+    return by_run.get(run_id, {})
 
 
 def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
@@ -311,7 +316,8 @@ def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bo
     Once all of these have ended, it never comes: if every upstream task fails, for example.
     """
     task = (dag_id, run_id, task_id)
-    return all(state in _ENDED for state in task_states(*task, map_index) or task_states(*task))
+    states = task_states(*task, map_index) or task_states(*task)
+    return all(state in _ENDED for state in states.values())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from reliability.core.graph import reads_from
 from reliability.deployment import topologies
 from reliability_airflow.assets import alias_of
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.releases import TriggerRule
+from reliability_airflow.releases import AirflowException, TriggerRule
 from reliability_airflow.schedule import active_runs_limit, notices_of
 from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 from reliability_airflow.tasks import (
@@ -101,7 +101,13 @@ def topology_group(
         `executor_config`, `outlets`, `unanchored`
     :raises InvalidDefinition: the DAG cannot run this topology
     """
-    group = TaskGroup(group_id or re.sub(r"[^\w-]", "_", topology.name))
+    try:
+        group = TaskGroup(group_id or re.sub(r"[^\w-]", "_", topology.name))
+    except AirflowException as error:
+        raise InvalidDefinition(
+            f"topology {topology.name} can have no group of this name here: {error}",
+            remedy="pass group_id=; if another topology has its name, give one of them another.",
+        ) from error
     group.default_args = {
         **RETRIES,
         **group.dag.default_args,
@@ -198,14 +204,20 @@ def build_tasks(
         commit >> close.as_teardown()
 
     emit = EmitOperator(task_id="emit", **common)
-    txids = {"txids": emit.output, "emit_task": emit.task_id, **common}
+    transactions = transaction.expand(txid=emit.output)
+    commit_task = f"{transactions.node_id}.commit"
+    txids = {
+        "txids": emit.output,
+        "emit_task": emit.task_id,
+        "commit_task": commit_task,
+        **common,
+    }
     settle = SettleOperator(
         task_id="settle",
         assets=options.outlets,
         outlets=[alias_of(topology)] if options.outlets else [],
         **txids,
     ).as_teardown(on_failure_fail_dagrun=True)
-    transactions = transaction.expand(txid=emit.output)
     transactions >> settle
     if scope:
         # The ledger says what is done, also of a commit that Airflow has lost, or has stopped.

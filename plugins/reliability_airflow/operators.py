@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import NotInATestRun, SourceNotReady
+from reliability.core.names import TXID_LABEL
 from reliability.deployment.address import using
 from reliability.deployment.settings import engine_of
 from reliability.deployment.topologies import folder_of
@@ -77,7 +78,9 @@ class TransactionOperator(WaitingOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            weight_rule="absolute", map_index_template="txid {{ task.txid }}", **kwargs
+            weight_rule="absolute",
+            map_index_template=f"{TXID_LABEL}{{{{ task.txid }}}}",
+            **kwargs,
         )
         self.topology = topology
         self.txid = txid

@@ -21,6 +21,7 @@ from reliability.core.txids import format_txids
 from reliability_airflow.assets import alias_of
 from reliability_airflow.context import (
     DRY_RUN,
+    FAILED,
     REFREEZE,
     REPLAY,
     contact_of,
@@ -200,9 +201,18 @@ class CloseOperator(WaitingOperator):
     def _close(self, context: Context) -> None:
         from reliability.transaction.emit.requests import close
 
-        name, txid = self.topology.name, int(self.txid)
+        name, txid, run = self.topology.name, int(self.txid), run_of(context)
+        failed = _failed_instances(run, self.commit_task)
+        has_failed = context["ti"].map_index in failed
         with self.ledger(f"{name} close", name, txid) as connection:
-            close(connection, name, txid, run_of(context), "its tasks ended without it")
+            close(connection, name, txid, run, "its tasks ended without it", has_failed=has_failed)
+
+
+def _failed_instances(run: Run, task_id: str) -> set[int]:
+    """Ask Airflow which instances of a mapped task have failed, or could not start."""
+    states = task_states(run.dag_id, run.run_id, task_id).items()
+    indexes = {name.removeprefix(f"{task_id}_") for name, state in states if state in FAILED}
+    return {int(index) for index in indexes if index.isdecimal()}
 
 
 class SettleOperator(WaitingOperator):
@@ -221,6 +231,7 @@ class SettleOperator(WaitingOperator):
         topology: Topology,
         txids: Any,
         emit_task: str = "emit",
+        commit_task: str = "transaction.commit",
         assets: Sequence[Asset] = (),
         **kwargs: Any,
     ) -> None:
@@ -228,6 +239,7 @@ class SettleOperator(WaitingOperator):
         self.topology = topology
         self.txids = txids
         self.emit_task = emit_task
+        self.commit_task = commit_task
         self.assets = assets
 
     def execute(self, context: Context) -> list[int]:
@@ -238,10 +250,12 @@ class SettleOperator(WaitingOperator):
         name, run = self.topology.name, run_of(context)
         # Its ids may be of an earlier time: XCom is wiped when emit runs, not when it is cleared.
         emit = self._state_of_emit(run) or ("success" if self.txids is not None else "")
-        txids = (self.txids or []) if emit == "success" else []
+        txids = [int(txid) for txid in self.txids or []] if emit == "success" else []
+        failed = _failed_instances(run, self.commit_task) if txids else ()
+        not_committed = [txid for index, txid in enumerate(txids) if index in failed]
         with self.ledger(f"{name} {self.purpose}", name) as connection:
             try:
-                committed = self.check(connection, run, [int(txid) for txid in txids])
+                committed = self.check(connection, run, txids, not_committed)
             except RunUnsatisfied as error:
                 if emit in ("success", "skipped"):
                     raise
@@ -262,17 +276,22 @@ class SettleOperator(WaitingOperator):
                 context["outlet_events"][alias_of(self.topology)].add(asset, extra=extra)
         return committed
 
-    def check(self, connection: LedgerConnection, run: Run, txids: list[int]) -> list[int]:
-        """Return what has committed; close what is not done, and raise."""
+    def check(
+        self, connection: LedgerConnection, run: Run, txids: list[int], failed: list[int]
+    ) -> list[int]:
+        """Return what has committed; close what is not done, and raise.
+
+        :param failed: the txids whose commit tasks have failed
+        """
         from reliability.transaction.emit.requests import settle
         from reliability.transaction.emit.source_items import tell_source
 
-        committed = settle(connection, self.topology.name, run, txids)
+        committed = settle(connection, self.topology.name, run, txids, failed)
         tell_source(connection, self.topology, committed)
         return committed
 
     def _state_of_emit(self, run: Run) -> str:
-        return next(iter(task_states(run.dag_id, run.run_id, self.emit_task)), None) or ""
+        return task_states(run.dag_id, run.run_id, self.emit_task).get(self.emit_task) or ""
 
     def _without(self, emit: str, run: Run) -> RunUnsatisfied:
         what = f"run {run.run_id} of {run.dag_id}: its task `{self.emit_task}` did not "
@@ -305,11 +324,13 @@ class CommittedOperator(SettleOperator):
             raise AirflowSkipException("a dry run: what is behind the group is skipped with it")
         return committed
 
-    def check(self, connection: LedgerConnection, run: Run, txids: list[int]) -> list[int]:
+    def check(
+        self, connection: LedgerConnection, run: Run, txids: list[int], failed: list[int]
+    ) -> list[int]:
         """Return what has committed; raise if anything is not done."""
         from reliability.transaction.emit.requests import settled
 
-        return settled(connection, self.topology.name, run, txids)
+        return settled(connection, self.topology.name, run, txids, failed)
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:

@@ -518,10 +518,13 @@ def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
         yield _ok("Airflow's components", f"not looked at: {URL} is not set")
         return
     yield _components(url)
-    try:
-        yield _housekeeping_dag(Airflow.of(""))
-    except NotPossible as error:
-        yield _ok("housekeeping DAG", f"not looked at: {error}")
+    dags = [row["dag_id"] for row in connection.all("dags_of_topology", topology=None)]
+    pools = partial(_pools, dags)
+    for check, look in (("housekeeping DAG", _housekeeping_dag), ("pools of tasks", pools)):
+        try:
+            yield look(check, Airflow.of(""))
+        except NotPossible as error:
+            yield _ok(check, f"not looked at: {error}")
 
 
 def _components(url: str) -> CheckResult:
@@ -541,8 +544,7 @@ def _components(url: str) -> CheckResult:
     return _ok(check, f"{', '.join(health).replace('_', ' ')}: healthy")
 
 
-def _housekeeping_dag(airflow: Airflow) -> CheckResult:
-    check = "housekeeping DAG"
+def _housekeeping_dag(check: str, airflow: Airflow) -> CheckResult:
     dag = airflow.dag(HOUSEKEEPING)
     if dag is None:
         todo = f"put dags/{HOUSEKEEPING}.py into the folder of the DAGs"
@@ -550,6 +552,19 @@ def _housekeeping_dag(airflow: Airflow) -> CheckResult:
     if dag.get("is_paused"):
         return _warning(check, "is paused", f"airflow dags unpause {HOUSEKEEPING}")
     return _ok(check, "is not paused")
+
+
+def _pools(dags: Sequence[str], check: str, airflow: Airflow) -> CheckResult:
+    """Look for pools in which tasks of topologies' DAGs wait for ever, without an error."""
+    named = {name for dag_id in dags for name in airflow.pools_of(dag_id)}
+    counts_deferred = {pool["name"]: pool["include_deferred"] for pool in airflow.pools()}
+    if missing := sorted(named - counts_deferred.keys()):
+        todo = "`airflow pools set`, or leave pool= out of the DAG: tasks in it never start"
+        return _fail(check, f"there is no pool {' or '.join(missing)}", todo)
+    if filling := sorted(name for name in named if counts_deferred[name]):
+        todo = "`airflow pools set`, without --include-deferred"
+        return _warning(check, f"tasks that wait fill the pool {' and '.join(filling)}", todo)
+    return _ok(check, "each is there, and deferred tasks take no slot of it")
 
 
 def _left_behind(connection: LedgerConnection) -> CheckResult:

@@ -328,7 +328,7 @@ class IntervalOverlap(
 class NothingToEmit(
     Transient,
     remedy="check that the files have arrived and that the pattern is right; if empty intervals "
-    "are normal, set allow_empty=True in the spout.",
+    "are normal, set allow_empty=True in the spout; if a person has mistyped it, delete the run.",
 ):
     """The spout found nothing in the interval."""
 

@@ -17,6 +17,7 @@ DISTRIBUTION = "airflow-provider-reliability"
 # How the names of source items begin that are rows of a table, or messages of a topic.
 TABLE_SOURCE = "table:"
 KAFKA_SOURCE = "kafka:"
+TXID_LABEL = "txid "  # how the label of a mapped task in Airflow begins
 COMMAND_LINE = "cli"  # the DAG of `reliability run` and `reliability replay`, in the ledger
 LONGEST_NAME = 63  # bytes: Postgres cuts off the rest
 LONGEST_ID = 250  # characters of a DAG's id; a task's id has its group's before it

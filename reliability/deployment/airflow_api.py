@@ -39,6 +39,7 @@ class DagRun:
     interval: Interval | None = None
     queued_at: datetime | None = None
     logical_date: datetime | None = None
+    names_interval: bool = False  # in its conf
 
     @property
     def has_ended(self) -> bool:
@@ -47,12 +48,16 @@ class DagRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInstance:
-    """A task of a run in Airflow; `map_index` is -1 if it is not mapped."""
+    """A task of a run in Airflow; `map_index` is -1 if it is not mapped.
+
+    :param label: what Airflow shows instead of its map index, None if the task has not begun
+    """
 
     task_id: str
     map_index: int
     state: str | None
     started_at: datetime | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,7 @@ class Airflow:
                 map_index=row["map_index"],
                 state=row["state"],
                 started_at=_moment(row.get("start_date")),
+                label=row.get("rendered_map_index"),
             )
             for row in self._pages(path, "task_instances", "id")
         ]
@@ -160,6 +166,15 @@ class Airflow:
             # a short page is not the last one if Airflow's maximum_page_limit is small
             if not page or offset >= (answer.get("total_entries") or 0):
                 return
+
+    def pools(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the pools, each with its name, slots and include_deferred."""
+        return self._pages("/pools", "pools", "id")
+
+    def pools_of(self, dag_id: str) -> set[str]:
+        """Return the pools that a DAG's tasks name; none if Airflow does not have the DAG."""
+        found = self._ask("GET", _path(dag_id) + "/tasks") or {"tasks": ()}
+        return {task["pool"] for task in found["tasks"]}
 
     def emitted(self, dag_id: str, run_id: str, task_id: str) -> list[int] | None:
         """Return the txids that a run's task has emitted; None if Airflow no longer has them."""
@@ -238,8 +253,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _run_of(run: Mapping[str, Any]) -> DagRun:
     start, end = _moment(run["data_interval_start"]), _moment(run["data_interval_end"])
-    interval = None
-    if start and end and not (run.get("conf") or {}).get("replay"):
+    conf, interval = run.get("conf") or {}, None
+    if start and end and not conf.get("replay"):
         interval = Interval(start, end)
     queued_at = _moment(run.get("queued_at"))
     return DagRun(
@@ -248,6 +263,9 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
         interval=interval,
         queued_at=queued_at,
         logical_date=_moment(run.get("logical_date")),
+        names_interval=any(
+            each.get("interval") for each in (conf, *conf.values()) if isinstance(each, Mapping)
+        ),
     )
 
 

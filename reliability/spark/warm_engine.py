@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reliability.engine")
 MAX_REQUEST = 100  # bytes
+TOUCH_SECONDS = 3600.0
 _END = "end"
 
 
@@ -114,7 +115,8 @@ class Engine:
 
     def _answer(self) -> bool:
         """Wait for a request and answer it; return whether to go on."""
-        for key, _ in self._selector.select():
+        self._touch()
+        for key, _ in self._selector.select(TOUCH_SECONDS):
             if key.data == _END:
                 return False
             connection = cast("socket.socket", key.fileobj)
@@ -125,6 +127,16 @@ class Engine:
             elif not self._answer_to(connection):
                 return False
         return True
+
+    def _touch(self) -> None:
+        """Keep what cleans /tmp of old files from the socket and the lock.
+
+        Without the lock's file another engine would begin, and without the socket none be found.
+        """
+        path = Path(self._listener.getsockname())
+        for each in (path, _lock_of(path), path.parent):
+            with suppress(OSError):
+                os.utime(each)
 
     def _answer_to(self, connection: socket.socket) -> bool:
         """Answer a request; only a step's connection stays open."""
@@ -213,6 +225,10 @@ def main() -> int:
     return 0
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
+
+
 @contextmanager
 def _bound(path: Path) -> Iterator[socket.socket]:
     """Make the socket, for the block; nobody is answered before it listens.
@@ -221,7 +237,7 @@ def _bound(path: Path) -> Iterator[socket.socket]:
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(path.parent)
-    with path.with_suffix(".lock").open("w") as lock:
+    with _lock_of(path).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -70,9 +70,11 @@ SELECT DISTINCT interval_start, interval_end, interval_zone, run_id FROM reliabi
         WHERE topology = %(topology)s AND interval_start < %(interval_start)s), '-infinity');
 
 -- earlier_txids --
--- The txids that a run has requested, and those of its data interval.
-SELECT txid FROM reliability.request
+-- The txids that a run has requested, and those of its data interval. Under its id another run may have read
+-- another interval and been deleted: what that has done is not asked for again.
+SELECT txid FROM reliability.request_outcome
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+   AND (%(interval_start)s::timestamptz IS NULL OR %(takes_over)s OR NOT is_done)
  UNION
 SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s

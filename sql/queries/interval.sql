@@ -116,10 +116,16 @@ SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timesta
 
 -- unfinished_emissions --
 -- The last try of each interval, if it has not emitted. An untimed spout has no intervals: its last
--- try of all. An interval that overlapped others is done when others cover all of it.
+-- try of all. An interval that overlapped others is done when others cover all of it. Nobody owes one that a
+-- person has named, which has no file, and is not over or beyond the dates of the schedule: it was mistyped.
 SELECT e.topology, e.dag_id, e.run_id, e.interval_start, e.interval_end, e.interval_zone, e.status,
-       e.began_at, e.failing_since, e.reason_code, e.reason, e.remedy, clock_timestamp() AS now
+       e.began_at, e.failing_since, e.reason_code, e.reason, e.remedy, clock_timestamp() AS now,
+       (e.reason_code = 'NOTHING_TO_EMIT'
+        AND e.run_id !~ '^(scheduled|backfill|operator_triggered|asset_triggered|asset_materialization)__'
+        AND (e.interval_end > clock_timestamp() OR e.interval_start < s.first_start
+             OR e.interval_start > s.last_start)) IS NOT TRUE AS is_owed
   FROM reliability.emission e
+  LEFT JOIN reliability.schedule s ON s.topology = e.topology AND s.not_evaluated IS NULL
  WHERE (%(topology)s::text IS NULL OR e.topology = %(topology)s) AND e.status <> 'EMITTED'
    AND CASE WHEN e.interval_start IS NULL THEN NOT EXISTS (
        SELECT FROM reliability.emission l

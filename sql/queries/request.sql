@@ -8,7 +8,7 @@ SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.rea
        EXISTS (SELECT FROM reliability.request_contact l
                 WHERE l.request_id = r.request_id AND l.task = ANY(%(later_tasks)s::text[])
               ) AS downstream_has_worked,
-       c.max_tries, c.try_id, c.clear_number, c.run_started
+       c.max_tries, c.try_id, c.clear_number, c.run_started, r.is_done_in_airflow
   FROM reliability.request r
   LEFT JOIN reliability.request_contact c ON c.request_id = r.request_id AND c.task = %(task)s
  WHERE r.topology = %(topology)s AND r.txid = %(txid)s
@@ -104,9 +104,12 @@ UPDATE reliability.request SET renewed_at = clock_timestamp()
 -- record_tasks_ended --
 -- All tasks of a run have ended for one txid, or for all of them: a task that comes later was
 -- cleared.
-UPDATE reliability.request SET tasks_ended_at = clock_timestamp()
+UPDATE reliability.request
+   SET tasks_ended_at = coalesce(tasks_ended_at, clock_timestamp()),
+       is_done_in_airflow = is_done_in_airflow OR %(has_succeeded)s
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
-   AND (%(txid)s::bigint IS NULL OR txid = %(txid)s::bigint) AND tasks_ended_at IS NULL;
+   AND (%(txid)s::bigint IS NULL OR txid = %(txid)s::bigint)
+   AND (tasks_ended_at IS NULL OR is_done_in_airflow < %(has_succeeded)s);
 
 -- close_request --
 -- Close a request that is not satisfied.
@@ -118,6 +121,7 @@ RETURNING request_id;
 -- latest_requests_of_run --
 -- The run's latest request for each txid, and why its last try failed.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.status, r.is_dry_run, r.is_done,
+       asked.is_done_in_airflow,
        coalesce(asked.problem_code, a.reason_code) AS problem_code,
        coalesce(asked.problem, a.reason) AS problem
   FROM reliability.request_outcome r

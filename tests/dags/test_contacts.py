@@ -206,12 +206,12 @@ def test_settle_points_at_emit_if_that_failed(contexts, no_ledger, monkeypatch):
     states = ["failed"]
 
     def settle(*given):
-        if given[-1] or states == ["success"]:
+        if given[3] or states == ["success"]:
             raise RunUnsatisfied("run run of two_steps: txid 1 not done")
         return []
 
     monkeypatch.setattr("reliability.transaction.emit.requests.settle", settle)
-    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: states)
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"emit": states[0]})
     context = contexts("settle")
     operator = context["ti"].task
     said = r"its task `emit` did not succeed\. What to do: read the log of the run's task `emit`"

@@ -73,9 +73,7 @@ def test_a_run_that_only_replays_has_no_place_in_the_schedule(interval_of, logic
     said = r"only replays txids 5\.\.6\. .*without a logical date.*'{\"replay\": \"\"}'"
     with pytest.raises(LogicalDateTaken, match=said):
         interval_of(logical_date, FIRST, FIRST + DAY, conf=REPLAYS)
-
-
-def test_a_run_that_only_replays_may_have_any_other_date_or_none(interval_of):
+    # any other date, or none
     between = FIRST + 1.5 * DAY
     assert interval_of(between, FIRST, FIRST + DAY, conf=REPLAYS) == Interval(FIRST, FIRST + DAY)
     assert interval_of(None, None, None, conf=REPLAYS) is None

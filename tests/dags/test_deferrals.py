@@ -50,6 +50,7 @@ def test_a_trigger_fires_after_two_new_heartbeats_of_the_scheduler(heartbeats):
     left = heartbeats("12:00", "12:00", None, "12:05", "12:05", "12:10", "12:15")
     fire()
     assert left == ["12:15"]
+    fire(trigger_id=None)  # a test of a DAG has no scheduler to wait for
 
 
 @pytest.mark.parametrize("readings", [("12:00",), ("12:00", "12:05"), (None,)])
@@ -58,24 +59,6 @@ def test_a_trigger_does_not_fire_beside_a_scheduler_that_stands_still(heartbeats
     heartbeats(*readings)
     with pytest.raises(TimeoutError):
         fire(seconds=0.1)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "seconds"),
-    [
-        ("AIRFLOW__CORE__EXECUTOR", "LocalExecutor", 2),
-        ("AIRFLOW__CORE__EXECUTOR", "LocalExecutor,KubernetesExecutor", 15),
-        ("AIRFLOW__LOGGING__REMOTE_LOGGING", "True", 15),
-    ],
-)
-def test_a_process_that_ends_late_is_given_time(
-    airflow_home, monkeypatch, variable, value, seconds
-):
-    """R5: a pod ends after its task has deferred, as does one that still uploads its log."""
-    from reliability_airflow import executor_events
-
-    monkeypatch.setenv(variable, value)
-    assert executor_events._seconds_to_end() == seconds
 
 
 def test_a_reading_without_an_answer_after_a_long_stall_does_not_fire_a_trigger(
@@ -90,11 +73,6 @@ def test_a_reading_without_an_answer_after_a_long_stall_does_not_fire_a_trigger(
     with pytest.raises(TimeoutError):
         fire(seconds=0.5)
     assert left == ["12:00"]
-
-
-def test_a_test_of_a_dag_has_no_scheduler_to_wait_for(heartbeats):
-    heartbeats("12:00")
-    fire(trigger_id=None)
 
 
 def test_one_reading_serves_all_triggers(heartbeats):
@@ -169,9 +147,18 @@ def test_a_heartbeat_that_is_not_told_or_cannot_be_read_lets_no_trigger_hang(
     fire()
 
 
-@pytest.mark.parametrize(("remote", "expected"), [("True", 15), ("False", 2)])
-def test_heartbeats_count_once_the_process_has_ended(airflow_home, monkeypatch, remote, expected):
-    """R5: the executor's event comes when its logs are stored."""
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("CORE__EXECUTOR", "LocalExecutor", 2),
+        ("CORE__EXECUTOR", "LocalExecutor,KubernetesExecutor", 15),
+        ("LOGGING__REMOTE_LOGGING", "True", 15),
+    ],
+)
+def test_heartbeats_count_once_the_process_has_ended(
+    airflow_home, monkeypatch, variable, value, expected
+):
+    """R5: a pod ends after its task has deferred, as does a process that still stores its log."""
     from reliability_airflow import executor_events
 
     slept: list[float] = []
@@ -182,7 +169,7 @@ def test_heartbeats_count_once_the_process_has_ended(airflow_home, monkeypatch, 
     async def read():
         return f"12:{len(slept):02}"
 
-    monkeypatch.setenv("AIRFLOW__LOGGING__REMOTE_LOGGING", remote)
+    monkeypatch.setenv(f"AIRFLOW__{variable}", value)
     monkeypatch.setattr(executor_events, "read_heartbeat", read)
     monkeypatch.setattr(
         executor_events, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep})
@@ -374,8 +361,6 @@ def test_a_task_stays_a_moment_only_while_one_txid_is_ahead_of_it(stays, reason)
     """R5: once it has left, it comes back some seconds later at the earliest."""
     assert stays(7, reason) == 10
     assert stays(8, reason) == 0
-
-
-def test_a_replay_and_a_task_of_a_paused_topology_leave_at_once(stays):
+    # a replay, and a task of a paused topology, leave at once
     assert stays(7, WaitReason(what=WaitsFor.REPLAY_PLACE, behind=(2, 6), most=2)) == 0
     assert stays(7, WaitReason(what=WaitsFor.RESUME, detail="at night")) == 0

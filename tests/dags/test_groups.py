@@ -160,6 +160,8 @@ def test_a_topology_has_one_group_in_a_dag_and_none_in_a_mapped_group(airflow_ho
         topology_group(topology("aa"))
         with pytest.raises(InvalidDefinition, match="two groups of topology aa"):
             topology_group(topology("aa"), group_id="again")
+        with pytest.raises(InvalidDefinition, match="'aa' has already been added"):
+            topology_group(topology("aa"))
 
         @task_group
         def mapped(n: int) -> None:
@@ -288,7 +290,7 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
     )
     for name in ("settle", "settled"):
         monkeypatch.setattr(f"reliability.transaction.emit.requests.{name}", settle)
-    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: states)
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": states[0]})
     given = context(task_id, {})
     task = given["ti"].task
     task.txids = None
@@ -322,7 +324,7 @@ def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, monkeypatch):
         "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
     )
     monkeypatch.setattr("reliability.transaction.emit.requests.settled", lambda *_: [])
-    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: ["success"])
+    monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": "success"})
     given = context("aa.committed", {"aa": {"dry_run": True}})
     given["ti"].task.txids = [1]
     with pytest.raises(AirflowSkipException, match="a dry run"):

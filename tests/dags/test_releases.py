@@ -9,17 +9,14 @@ from reliability.deployment import supported
 from reliability_airflow import releases
 
 
-def test_each_airflow_3_is_taken_and_another_one_refused_in_a_sentence():
+def test_each_airflow_3_and_python_is_taken_and_another_one_refused_in_a_sentence():
     for version in ("3.0.6", "3.3.2", "3.4.0rc1"):
         supported.check_airflow(version)
     for version in ("2.11.0", "4.0.0"):
         with pytest.raises(AirflowNotSupported, match=f"this is Airflow {version}"):
             supported.check_airflow(version)
-
-
-def test_each_python_is_taken_and_another_one_refused_in_a_sentence():
-    for version in ((3, 10), (3, 13)):
-        supported.check_python(version)
+    for python in ((3, 10), (3, 13)):
+        supported.check_python(python)
     for major, minor in ((3, 9), (3, 14), (4, 0)):
         with pytest.raises(PythonNotSupported, match=rf"this is Python {major}\.{minor}"):
             supported.check_python((major, minor))
@@ -36,12 +33,10 @@ def test_a_timetable_may_hide_what_it_is_made_of():
     assert releases.part_of(DeltaDataIntervalTimetable(3), "delta") == 3
 
 
-def test_a_dag_is_asked_for_its_latest_version_where_it_can_be():
+def test_the_latest_version_and_metrics_are_asked_of_a_release_that_has_them():
     latest = {"rerun_with_latest_version": True}
     assert releases.latest_version(None, (3, 3)) == latest
     assert releases.latest_version(False, (3, 3)) == {"rerun_with_latest_version": False}
     assert releases.latest_version(None, (3, 2)) == {}
-
-
-def test_metrics_are_told_to_what_the_release_has():
+    # metrics are told to what the release has
     assert all(hasattr(releases.stats(), name) for name in ("incr", "gauge", "timing"))

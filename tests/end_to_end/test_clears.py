@@ -38,14 +38,14 @@ def a_run(dates: Dates, name: str) -> Dag:
     return dag
 
 
-def deploy(dates, name, retries):
+def deploy(dates, name, retries, **more):
     """Write a DAG's file, with so many retries."""
-    dates.deploy(name, f"dag_by_hand({name!r}, {retries=})")
+    dates.deploy(name, f"dag_by_hand({name!r}, {retries=}, **{more})")
 
 
-def redeploy(dates, dag, retries):
+def redeploy(dates, dag, retries, **more):
     """Change a DAG's retries, and wait until Airflow has read that."""
-    deploy(dates, dag.dag_id.removeprefix("words_"), retries)
+    deploy(dates, dag.dag_id.removeprefix("words_"), retries, **more)
     emit = f"/api/v2/dags/{dag.dag_id}/tasks/emit"
     wait_for(lambda: dag.api.get(emit)["retries"] == retries, f"{retries} retries")
 
@@ -187,6 +187,13 @@ def test_a_clear_with_more_retries_is_a_replay(dag, dates):
     dag.clear("first")
     assert dag.states() == ["success"]
     assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    redeploy(dates, dag, retries=0, conf={"spark.a": "{{ 1 // 0 }}"})  # no task gets to the ledger
+    dag.clear_tasks("first", PROCESS, COMMIT, ("transaction.close", 0), ("settle", -1))
+    assert dag.states() == ["failed"]
+    redeploy(dates, dag, retries=5)
+    assert "the tasks of 1" in dates.reliability("resume-runs", dag.dag_id, "--yes", code=None)
+    assert dag.states() == ["success"]
+    assert dag.commits() == ["1:0", "1:1", "1:2"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -891,8 +892,11 @@ class FakeAirflow(BaseHTTPRequestHandler):
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
     others: Mapping[str, str] = MappingProxyType({})
+    stored_as = ""  # by a backend of XCom
     mapped: Sequence[str] = ("transaction.process", "transaction.commit", "transaction.close")
     backfills: Sequence[Mapping[str, object]] = ()
+    pools: Sequence[Mapping[str, object]] = ()
+    named: Sequence[str] = ()  # pools, by the tasks
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
 
@@ -901,10 +905,12 @@ class FakeAirflow(BaseHTTPRequestHandler):
         match path.split("/"):
             case ["", "api", "v2", "monitor", "health"]:
                 self.answer(self.health)
-            case ["", "api", "v2", "backfills"]:
-                self.answer({"backfills": self.backfills})
+            case ["", "api", "v2", "backfills" | "pools" as what]:
+                self.answer({what: getattr(self, what)})
             case ["reliability_housekeeping"]:
                 self.answer(self.housekeeping)
+            case ["shop", "tasks"]:
+                self.answer({"tasks": [{"pool": pool} for pool in self.named]})
             case ["shop"]:
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
@@ -913,7 +919,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"task_instances": self.tasks_of(run_id)})
             case ["shop", "dagRuns", run_id, "taskInstances", task, *_]:
                 found = self.emitted.get(run_id) if task == f"{self.group}emit" else None
-                self.answer({"value": found} if found is not None else None)
+                self.answer({"value": self.stored_as or found} if found is not None else None)
             case _:
                 self.answer(None)
 
@@ -931,10 +937,11 @@ class FakeAirflow(BaseHTTPRequestHandler):
         tasks: list[dict[str, Any]] = [
             {"task_id": task, "map_index": -1, "state": s} for task, s in states.items()
         ]
-        for index in range(len(self.emitted.get(run_id, ()))):
+        for index, txid in enumerate(self.emitted.get(run_id, ())):
             for task in self.mapped:
-                task_id = f"{self.group}{task}"
-                tasks.append({"task_id": task_id, "map_index": index, "state": "failed"})
+                own = {"task_id": f"{self.group}{task}", "map_index": index, "state": "failed"}
+                label = str(index) if task.endswith("close") else f"txid {txid}"
+                tasks.append({**own, "rendered_map_index": label})
         return [{"start_date": self.started.get(task["task_id"]), **task} for task in tasks]
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
@@ -1113,18 +1120,17 @@ def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
     shop.clear(3)
     shop.runner.contact(3, shop.who(3))
     shop.runner.close(3, shop.run_of(3), ENDED)
-    for emitted, commit in (([3], ["transaction.commit"]), ([2, 3], [])):  # 2 would be replayed
+    cases: Any = (([3], ["transaction.commit"]), ([2, 3], []))  # 2 would be replayed
+    for (emitted, commit), stored_as in product(cases, ("", "s3://xcom/1")):
         facts: dict[str, Any] = {
             **{"runs": [("run 1", "failed")], "emitted": {"run 1": emitted}},
             **{"mapped": ("transaction.process", "transaction.close")},
-            **{"others": {"transaction.commit": "skipped"}},
+            **{"others": {"transaction.commit": "skipped"}, "stored_as": stored_as},
         }
         with fake_airflow(**facts) as airflow:
             say("resume-runs", "shop", "--yes")
             [(_, body)] = airflow.cleared
-        close, process = (
-            [f"transaction.{name}", len(emitted) - 1] for name in ("close", "process")
-        )
+        close, process = ([f"transaction.{n}", len(emitted) - 1] for n in ("close", "process"))
         assert body["task_ids"] == [close, *commit, process, "settle"]
 
 
@@ -1327,18 +1333,24 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
 ):
     """`lag` named resume-runs for ever, which said that no run is left undone.
 
-    Cleared once another run has emitted, it replayed what the other one had committed.
+    Cleared once another run has emitted, it replayed what that had committed; so was a typo owed.
     """
     from tests.support.fix_pipeline import shop
 
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     pipeline = pipeline_of(shop(tmp_path), connection)
-    with pytest.raises(NothingToEmit):
-        pipeline.again("deleted").emit(month(1997, 2))
-    red: Any = {"runs": [("deleted", "failed"), ("new", "success")], "ends": {"emit": "failed"}}
+    for run_id, typed in (("deleted", 1997), ("to come", 2096), ("beyond", 1996)):
+        with pytest.raises(NothingToEmit):
+            pipeline.again(run_id).emit(month(typed, 2))
+    table = "reliability.schedule (topology, dag_id, period, first_start, catchup)"
+    begins = "('shop', 'shop', '1 day', '1997-01-01', false)"
+    execute(connection, f"INSERT INTO {table} VALUES {begins}")
+    runs = [("deleted", "failed", None, None, {"interval": "1997-02"}), ("to come", "failed")]
+    red: Any = {"runs": [*runs, ("new", "success")], "ends": {"emit": "failed"}}
     with fake_airflow(**red):
         [left] = read("resume-runs", "shop", code=3)["runs"]
-        assert (left["run_id"], left["because"]) == ("deleted", "emit did not succeed")
+        because = "emit did not succeed; if the interval in its conf is wrong, delete it instead"
+        assert (left["run_id"], left["because"]) == ("deleted", because)
     with fake_airflow(runs=[("run 1", "success")]) as airflow:
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
@@ -1358,7 +1370,7 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
         execute(
             connection,
             "UPDATE reliability.emission SET status = 'EMITTING', ended_at = NULL,"
-            " reason_code = NULL, reason = NULL",
+            " reason_code = NULL, reason = NULL WHERE run_id = 'deleted'",
         )
         assert read("resume-runs", "shop")["runs"] == []  # it may be at work
         [found] = read("lag")[0]["intervals"]
@@ -1712,6 +1724,10 @@ def test_the_doctor_looks_for_components_of_airflow_and_for_the_housekeeping_dag
             one = examined()["housekeeping DAG"]
         assert one["verdict"] == verdict
         assert one["todo"].startswith(todo)
+    pools = [{"name": name, "include_deferred": name == "fills"} for name in ("a", "fills")]
+    for named, said in (("", "no slot"), ("fills", "without --include"), ("b", "is no pool b")):
+        with fake_airflow(pools=pools, named=("a", named or "a")):
+            assert said in str(examined()["pools of tasks"])
     for url, what in (
         (airflow.url, "the api-server: Airflow does not answer"),  # nothing listens any more
         ("localhost:8080", "localhost:8080 is no address for Airflow: write it as https://host."),

@@ -68,6 +68,9 @@ def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder
     (folder / "1997-01" / "a.parquet").write_bytes(b"broken since")
     write_parquet(folder / "1997-01" / "late.parquet", ROW)
     assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
+    done = "UPDATE reliability.request SET status = 'SATISFIED', ended_at = now() WHERE txid = 1"
+    execute(connection, done)
+    assert emitter.again().emit(month(1997, 2)) == [2, 3, 4]  # deleted, and made again with its id
     assert [txid for txid, *_ in rows(connection, TXIDS)] == [1, 2, 3, 4]
 
 

@@ -24,7 +24,7 @@ from reliability.transaction import run as run_module
 from reliability.transaction.commit import dry_run as dry_run_module
 from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.park import park, skip
-from reliability.transaction.emit.requests import Run, TaskContact, close
+from reliability.transaction.emit.requests import Run, TaskContact, close, settle, settled
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.begin import claim_step
 from reliability.transaction.topology.read_standing import read_txid
@@ -104,6 +104,28 @@ def test_what_ends_while_an_emission_goes_on_is_no_clear_of_it(new_world):
     with world.meanwhile(others_end):
         world.emit("A")
     assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
+def test_a_clear_whose_tasks_all_die_before_they_reach_the_ledger_is_not_done(new_world):
+    """R1: settle found the txid done, and the run was green without its replay."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+    here, replay = (world.connection, world.name), ("A", "REPLAY", "CLOSED")
+    world.work("A", 1, "commit")
+    close(*here, 1, run, "ended", has_failed=True)  # after the commit's answer was lost
+    assert settle(*here, run, [1], failed=[1]) == [1]
+    close(*here, 1, run, "ended")
+    world.clear("A", 1)
+    for ends in (settled, settle):
+        with pytest.raises(RunUnsatisfied, match="txid 1 not done"):
+            ends(*here, run, [1], failed=[1])
+    close(*here, 1, run, "ended", has_failed=True)
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), replay]
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    for has_failed in (False, True):  # and if settle was not cleared
+        close(*here, 1, run, "ended", has_failed=has_failed)
+    assert requests(world)[1:] == [replay, ("A", "REPLAY", "SATISFIED"), replay]
 
 
 def test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over(new_world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from reliability.cli.doctor import CheckStatus, _host
 from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.errors import AttemptIncomplete, EngineUnavailable, ProcessFunctionFailed
 from reliability.deployment.topologies import load_topology
-from reliability.spark import launch
+from reliability.spark import launch, warm_engine
 from reliability.spark.engine_socket import (
     check_versions,
     connect,
@@ -333,17 +334,24 @@ def test_without_an_engine_the_attempt_fails_and_says_what_to_do(connection, mon
     assert "reliability engine run" in error.what_to_do
 
 
-def test_a_socket_that_others_could_have_made_is_not_used(tmp_path, monkeypatch):
+def test_a_socket_of_others_and_an_engine_of_another_release_are_not_used(tmp_path, monkeypatch):
     """They would get what a driver sends, and answer with a gateway of theirs."""
     monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path))
     tmp_path.chmod(0o755)
     with pytest.raises(EngineUnavailable, match="only this user"):
         connect()
-
-
-def test_an_engine_of_another_release_is_refused():
-    with pytest.raises(EngineUnavailable, match="Spark 4 instead of "):
+    with pytest.raises(EngineUnavailable, match="Spark 4 instead of "):  # of another release
         check_versions({**versions(), "Spark": "4"})
+
+
+def test_an_engine_that_only_waits_keeps_its_files_young(tmp_path, monkeypatch):
+    """What cleans /tmp took the lock after ten days, and another engine began."""
+    monkeypatch.setattr(warm_engine, "TOUCH_SECONDS", 0)
+    with warm_engine._bound(tmp_path / "engine.sock") as listener:
+        for file in (files := [*tmp_path.iterdir()]):
+            os.utime(file, (0, 0))
+        assert warm_engine.Engine(None, listener)._answer()  # type: ignore[arg-type]
+        assert [file.stat().st_mtime > 0 for file in files] == [True, True]
 
 
 @pytest.mark.slow

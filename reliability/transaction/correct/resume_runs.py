@@ -165,8 +165,10 @@ class _Look:
             group = group_of(tx, self.topology, dag_id)
         backfills = cache(partial(self.api.backfills, dag_id))
         for run in runs:
-            self.unfinished.pop((dag_id, run.run_id), None)
+            tried = self.unfinished.pop((dag_id, run.run_id), None)
             row = known.pop(run.run_id, None)
+            if row is None and tried is not None and not tried["is_owed"]:
+                continue
             has_emitted_since = partial(self._has_emitted_since, dag_id, run)
             to_resume = _to_resume(self.api, dag_id, group, run, row, self.asked, has_emitted_since)
             is_to_start = to_resume is not None or run.state == "queued"
@@ -229,7 +231,7 @@ class _WithoutRun:
         for (dag_id, run_id), row in unfinished.items():
             # another Airflow, or a command line, may work on it
             is_at_work = dag_id not in self.dags_here and _may_be_at_work(row)
-            if interval_of(row) in seen or is_at_work:
+            if interval_of(row) in seen or is_at_work or not row["is_owed"]:
                 continue
             yield self.to_make_again((dag_id, run_id), row, ())
 
@@ -388,7 +390,8 @@ def _to_resume(
             return None
         if not undone and has_emitted_since():  # to emit again would replay what is committed
             return None
-        return clearing(whole, "emit did not succeed")
+        wrong = "; if the interval in its conf is wrong, delete it instead"
+        return clearing(whole, f"emit did not succeed{wrong if run.names_interval else ''}")
     if not undone:
         if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
             return None

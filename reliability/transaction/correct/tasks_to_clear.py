@@ -6,9 +6,11 @@ in a DAG of the topology alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from reliability.core.names import TXID_LABEL
 from reliability.transaction.correct.rollback import EMIT, SETTLE
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 TRANSACTION = "transaction."
 COMMITTED = "committed"
+_LABEL = re.compile(f"{TXID_LABEL}(\\d+)")
 Task = tuple[str, int]  # its id, and its map index or -1
 
 
@@ -36,9 +39,10 @@ def tasks_of_txids(
     """Return what to clear of a run for some of its txids, with what ends the run.
 
     :param tasks: all of the run's
-    :param emitted: what its `emit` returned, None if Airflow no longer has it
+    :param emitted: what its `emit` returned, None if Airflow does not have it
     :returns: None if the txids are not all in `emitted`: only a clear of all tasks helps
     """
+    emitted = _labelled(tasks, group) if emitted is None else emitted
     if emitted is None or not {*txids} <= {*emitted}:
         return None
     indexes = {emitted.index(txid) for txid in txids}
@@ -47,6 +51,21 @@ def tasks_of_txids(
     own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
     mapped = sorted(task for task in own if task[0].startswith(group + TRANSACTION))
     return (*mapped, *ends_of_topology(tasks, group))
+
+
+def _labelled(tasks: Sequence[TaskInstance], group: str) -> list[int] | None:
+    """Return a run's txids by the labels of its mapped tasks; None unless they tell all of them.
+
+    Airflow does not have what `emit` has returned if XCom's backend keeps it elsewhere. A task that
+    has not begun has no label, and one that a clear moved has an old one: txids ascend.
+    """
+    own = [task for task in tasks if task.task_id.startswith(group + TRANSACTION)]
+    labels = {(task.map_index, task.label) for task in own if task.map_index >= 0}
+    found = [(index, _LABEL.fullmatch(label or "")) for index, label in labels]
+    told = sorted((index, int(match[1])) for index, match in found if match)
+    txids = [txid for _, txid in told]
+    is_whole = bool(told) and [index for index, _ in told] == sorted({index for index, _ in labels})
+    return txids if is_whole and txids == sorted({*txids}) else None
 
 
 def ends_of_topology(tasks: Sequence[TaskInstance], group: str) -> tuple[Task, ...]:

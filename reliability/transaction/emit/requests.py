@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from reliability.ledger.locks import hold_topology
 from reliability.ledger.read_rows import recorded_try_of, request_of
 
 ASKED_AGAIN = "the run asked again"
+UNHEARD = "it was cleared, and its tasks ended before they reached the ledger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +134,37 @@ def renew(connection: LedgerConnection, *request_ids: int) -> None:
     connection.run("renew_requests_of_runs", request_ids=list(request_ids))
 
 
-def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reason: str) -> bool:
+def close(
+    connection: LedgerConnection,
+    topology: str,
+    txid: int,
+    run: Run,
+    reason: str,
+    *,
+    has_failed: bool = False,
+) -> bool:
     """Close the run's request for a txid unless it is satisfied; return whether it was closed.
 
     All of the run's tasks for the txid have ended, so a task that comes later was cleared. Tasks
     that wait for the request fail at once. Its attempt is ended only if it is not sealed.
+
+    :param has_failed: whether the commit task has, in Airflow
     """
     key = TxidKey(topology, txid)
     with connection.transaction() as tx:
         row = tx.first("latest_request", task="", later_tasks=[], began_at=None, **key, **run)
-        tx.run("record_tasks_ended", **key, **run)
+        if row is not None and has_failed and row["is_done_in_airflow"]:
+            _close_unheard(tx, key, run, is_dry_run=row["is_dry_run"])
+        tx.run("record_tasks_ended", has_succeeded=not has_failed, **key, **run)
         return row is not None and _close_in(tx, row["request_id"], reason)
+
+
+def _close_unheard(tx: DatabaseTransaction, key: TxidKey, run: Run, *, is_dry_run: bool) -> None:
+    """Ask for what was cleared although no task lives to ask for it: the run is not done (R1)."""
+    hold_topology(tx, key.topology)
+    never = TaskTry(max_tries=0)
+    who = TaskContact(run=run, task="", this_try=never, is_dry_run=is_dry_run)
+    _close_in(tx, _open_next(tx, key, who).request_id, UNHEARD)
 
 
 def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
@@ -159,15 +180,25 @@ def record_problem(connection: LedgerConnection, request_id: int, error: Reliabi
 
 
 def settle(
-    connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
+    connection: LedgerConnection,
+    topology: str,
+    run: Run,
+    txids: Sequence[int],
+    failed: Collection[int] = (),
 ) -> list[int]:
     """Check that what the run requested last of each txid is done; if not, close and raise (R3).
 
+    :param failed: the txids whose commit tasks have failed in Airflow
     :returns: the txids that the run has committed; none for a dry run
     """
     with connection.transaction() as tx:
         rows = tx.all("latest_requests_of_run", topology=topology, **run)
-        tx.run("record_tasks_ended", topology=topology, txid=None, **run)
+        if unheard := [row for row in rows if _is_unheard(row, failed)]:
+            for row in unheard:
+                key = TxidKey(topology, row["txid"])
+                _close_unheard(tx, key, run, is_dry_run=row["is_dry_run"])
+            rows = tx.all("latest_requests_of_run", topology=topology, **run)
+        tx.run("record_tasks_ended", topology=topology, txid=None, has_succeeded=False, **run)
         requests = {row["txid"]: row["request_id"] for row in rows}
         asked = [requests[txid] for txid in _undone(rows, txids) if txid in requests]
         closed = [_close_in(tx, request, "the run ended without it") for request in asked]
@@ -177,11 +208,21 @@ def settle(
 
 
 def settled(
-    connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
+    connection: LedgerConnection,
+    topology: str,
+    run: Run,
+    txids: Sequence[int],
+    failed: Collection[int] = (),
 ) -> list[int]:
     """Check and return the same, and change nothing."""
     rows = connection.all("latest_requests_of_run", topology=topology, **run)
-    return _committed(topology, run, rows, txids)
+    seen = [{**row, "is_done": row["is_done"] and not _is_unheard(row, failed)} for row in rows]
+    return _committed(topology, run, seen, txids)
+
+
+def _is_unheard(row: Row, failed: Collection[int]) -> bool:
+    """Say whether a txid's commit task had succeeded, and has failed since a clear."""
+    return row["is_done_in_airflow"] and row["txid"] in failed
 
 
 def _undone(rows: Sequence[Row], txids: Sequence[int]) -> list[int]:

@@ -178,7 +178,7 @@ def report_intervals(
     """
     missing, unknown, is_cut = _missing(topology, answers, older_than, wanted)
     reports = [
-        *(_unfinished(topology, row) for row in answers["unfinished_emissions"]),
+        *(_unfinished(topology, row) for row in answers["unfinished_emissions"] if row["is_owed"]),
         *(_open(topology, answers["open_txids"], standing) if standing else ()),
         *_parked(topology, answers["parked_with_intervals"]),
     ]

@@ -189,7 +189,9 @@ async function tasksOf(path) {
     tasks.push(...page.task_instances);
     if (!page.task_instances.length || tasks.length >= page.total_entries) break;
   }
-  return tasks.map(({ task_id, map_index, state }) => ({ task_id, map_index, state }));
+  return tasks.map((task) => ({
+    task_id: task.task_id, map_index: task.map_index, state: task.state, label: task.rendered_map_index,
+  }));
 }
 
 // What the page itself answers. Anything else is an error: a login or a proxy answers with 200, too.
