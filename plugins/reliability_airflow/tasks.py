@@ -202,15 +202,15 @@ class CloseOperator(WaitingOperator):
         from reliability.transaction.emit.requests import close
 
         name, txid, run = self.topology.name, int(self.txid), run_of(context)
-        failed = _failed_instances(run, self.commit_task)
-        has_failed = context["ti"].map_index in failed
+        index = context["ti"].map_index
+        has_failed = index in _failed_instances(run, self.commit_task, index)
         with self.ledger(f"{name} close", name, txid) as connection:
             close(connection, name, txid, run, "its tasks ended without it", has_failed=has_failed)
 
 
-def _failed_instances(run: Run, task_id: str) -> set[int]:
-    """Ask Airflow which instances of a mapped task have failed, or could not start."""
-    states = task_states(run.dag_id, run.run_id, task_id).items()
+def _failed_instances(run: Run, task_id: str, map_index: int | None = None) -> set[int]:
+    """Ask Airflow which instances of a mapped task, or whether one, failed or could not start."""
+    states = task_states(run.dag_id, run.run_id, task_id, map_index).items()
     indexes = {name.removeprefix(f"{task_id}_") for name, state in states if state in FAILED}
     return {int(index) for index in indexes if index.isdecimal()}
 
