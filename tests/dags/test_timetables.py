@@ -13,6 +13,7 @@ import pytest
 from reliability import Count, FileSpout, KafkaSpout, MemorySpout, State, Topology
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken
 from reliability.core.spout import Interval
+from tests.support.without_spark import never
 
 DAILY, BERLIN, LOCAL = "d/{data_interval_start:%Y-%m-%d}/*", "Europe/Berlin", "in Europe/Berlin"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -27,11 +28,7 @@ def topology(pattern: str = "", zone: str = "") -> Topology:
     if pattern:
         spout = FileSpout(pattern, time_zone=zone)
     states = [State("words", key={"word": "text"}, values={"n": Count()})]
-    return Topology("words", spout=spout, process=_never, states=states, module=__name__)
-
-
-def _never(*_: object) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
+    return Topology("words", spout=spout, process=never, states=states, module=__name__)
 
 
 @pytest.fixture

@@ -1451,12 +1451,6 @@ def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
 # --- several databases, and the doctor -----------------------------------------------------------
 
 
-@pytest.fixture
-def warehouse(add_database):
-    """A session with a second database."""
-    return add_database("warehouse")
-
-
 def test_several_databases_are_shown_compared_and_examined(
     connection, warehouse, examined, monkeypatch, tmp_path
 ):

@@ -119,13 +119,6 @@ def batch(tmp_path, spark):
     return spout.frame(spark, meta_of(spout))
 
 
-@pytest.fixture
-def no_cache(spark):
-    """Leave nothing cached behind."""
-    yield
-    spark.catalog.clearCache()
-
-
 EXPRESSIONS = {  # with how many plans are evaluated for two states that share one
     "n + 1": 0,
     "rand()": 1,

@@ -33,10 +33,11 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.set_aside import MALFORMED
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import NoItems
 from reliability.spark.frames.storable import unstorable
 from reliability.spark.frames.values import translate_value_errors
 from tests.support.accounts import Called, fold_of
+from tests.support.batches import meta_of
 from tests.support.fix_postgres import rows
 from tests.support.functions import F
 from tests.support.quarantined import compare, correct, edit, lines
@@ -82,11 +83,6 @@ TOLD = {
         ['{"id": 2, "price": "abc"}', '[{"id": 3}]'],
     ),
 }
-
-
-def meta_of(spout):
-    items = tuple(spout.plan(None, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))
 
 
 def pass_on(batch):

@@ -49,13 +49,6 @@ def batch(spout, spark):
 
 
 @pytest.fixture
-def no_cache(spark):
-    """Leave nothing cached behind."""
-    yield
-    spark.catalog.clearCache()
-
-
-@pytest.fixture
 def processed(spout, spark, no_cache):
     """Return a function that processes the batch as a driver does, and reads the states' frames.
 

@@ -262,12 +262,6 @@ def by_month(aggregator):
     return State("s", key={"k": "bigint"}, values={"v": aggregator("v", BY_DAY, "text")})
 
 
-@pytest.fixture
-def tx(shared_connection):
-    with rolled_back(shared_connection) as tx:
-        yield tx
-
-
 @pytest.mark.parametrize(
     ("aggregator", "first", "second", "winner"),
     [

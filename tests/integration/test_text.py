@@ -20,19 +20,15 @@ from reliability import Count, Csv, FileSpout, JsonLines, State, Sum, Topology
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import NoItems
 from reliability.spark.driver import _summary
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.values import as_text, as_typed, misfit, translate_value_errors, typed
 from reliability.spouts.text import line_end
+from tests.support.batches import meta_of
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 from tests.support.variants import variants
-
-
-def meta_of(spout):
-    items = tuple(spout.plan(None, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))
 
 
 def read(spark, spout):

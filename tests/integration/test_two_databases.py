@@ -71,12 +71,6 @@ def spread(folder):
 
 
 @pytest.fixture
-def warehouse(add_database):
-    """A session with the second database."""
-    return add_database("warehouse")
-
-
-@pytest.fixture
 def emitted(tmp_path, python_pipeline, warehouse):
     for number in (1, 2):
         write_parquet(tmp_path / f"1997-{number:02}" / "a.parquet", ROWS)
