@@ -38,6 +38,7 @@ from reliability.core.errors import NothingToEmit, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
+from reliability.deployment.lazy import pq
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
@@ -351,8 +352,6 @@ def rows_of_jsonl(path):
 
 
 def rows_of_parquet(path):
-    import pyarrow.parquet as pq
-
     return [{**row, "row": json.loads(row["row"])} for row in pq.read_table(path).to_pylist()]
 
 

@@ -34,6 +34,7 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.set_aside import MALFORMED
 from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.storable import unstorable
 from reliability.spark.frames.values import translate_value_errors
 from tests.support.accounts import Called, fold_of
@@ -324,8 +325,6 @@ NOT_STORABLE = [
 
 def write_values(path, rows):
     """Write rows whose days and times are numbers, and whose notes are bytes, not always UTF-8."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def column(name, type_):
         return pa.array([row[name] for row in rows], type_)

@@ -28,6 +28,7 @@ from reliability import (
 )
 from reliability.core.errors import InvalidDefinition, SchemaMismatch
 from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.values import translate_value_errors
 from reliability.spark.stage.encode import encode
 from reliability.spark.stage.reduce import reduce_frame
@@ -247,9 +248,6 @@ def to_copies(name):
 
 
 def test_a_step_reads_a_sum_with_the_digits_that_it_declares(tmp_path, connection, pipeline):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     part = [Decimal("0.45000000000000000002"), Decimal("0.45000000000000000003")]
     pq.write_table(pa.table({"v": pa.array(part, pa.decimal128(30, 20))}), tmp_path / "a.parquet")
     types = {"decimals": "DECIMAL(38, 20)", "texts": "String"}
@@ -303,8 +301,6 @@ TEXT = st.one_of(
 
 @pytest.mark.parametrize("type_", ["numeric", "numeric(1000,400)"])
 def test_texts_become_the_numbers_that_postgres_reads(shared_connection, type_):
-    import pyarrow as pa
-
     allowed = TEXT if type_ == "numeric" else TEXT.filter(lambda text: "Inf" not in text)
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -345,8 +341,6 @@ def test_texts_become_the_numbers_that_postgres_reads(shared_connection, type_):
 )
 def test_a_text_that_is_no_such_number_is_refused_and_never_rounded(type_, text):
     """V8: one with too many digits made its neighbours 0."""
-    import pyarrow as pa
-
     batch = pa.record_batch({"v": ["0", None, text]})
     with pytest.raises(SchemaMismatch, match=r"column v: .* is not a valid numeric"):
         list(encode(iter([batch]), {"v": type_}))

@@ -19,6 +19,7 @@ from reliability import (
 )
 from reliability.core.errors import EvaluatedTwice
 from reliability.core.fold import Fold
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.one_evaluation import _uses, evaluate_once
 from reliability.spark.frames.repeatable import is_repeatable
@@ -32,9 +33,6 @@ ROWS = 60
 
 @pytest.fixture(scope="module")
 def spout(tmp_path_factory):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = tmp_path_factory.mktemp("batch")
     numbers = range(ROWS)
     tags = [[n, n + 1, n + 2] for n in numbers]

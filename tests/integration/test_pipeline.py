@@ -15,6 +15,7 @@ from reliability.core.errors import (
     SchemaMismatch,
     SourceChanged,
 )
+from reliability.deployment.lazy import pa, pq
 from tests.support.accounts import staged
 from tests.support.fix_pipeline import TWENTY, in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
@@ -75,9 +76,6 @@ def test_two_txids_commit_in_order_and_a_replay_of_the_same_changes_nothing(
 
 
 def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipeline, connection):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for name, column in (("1", pa.array([1], pa.int64())), ("2", pa.array(["1"]))):
         pq.write_table(pa.table({"distance": column}), tmp_path / f"{name}.parquet")
     distances = State("distances", values={"distance": Sum("distance", "bigint")})

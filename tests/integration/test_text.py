@@ -21,6 +21,7 @@ from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
 from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.driver import _summary
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.values import as_text, as_typed, misfit, translate_value_errors, typed
@@ -366,9 +367,6 @@ def test_every_name_is_read_or_refused(tmp_path, spark):
 
 def write_numbers(path, number):
     """A Parquet file that has as many rows as no other; pyarrow takes not every name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True)
     whole = path.parents[1] / "whole"
     pq.write_table(pa.table({"n": [number] * (number + 1)}), whole)
