@@ -33,20 +33,16 @@ def topology(pattern: str = "", zone: str = "") -> Topology:
 
 @pytest.fixture
 def dag_of(airflow_home):
+    from airflow.serialization.serialized_objects import DagSerialization
+
     from reliability_airflow import topology_dag
 
     def make(topology: Topology, schedule: Any, start: datetime = START, **arguments: Any) -> Any:
         dag = topology_dag(topology, schedule=schedule, start_date=start, **arguments)
-        _serialize(dag)
+        DagSerialization.from_dict(DagSerialization.to_dict(dag))
         return dag
 
     return make
-
-
-def _serialize(dag: Any) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def _schedules() -> dict[str, Any]:

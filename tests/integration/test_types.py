@@ -166,7 +166,7 @@ def test_values_are_as_large_as_postgres_takes_them(shared_connection):
 )
 def test_what_is_no_value_of_the_type_is_refused(shared_connection, type_, value, error):
     with pytest.raises(error):
-        stage_one_value(shared_connection, type_, value)
+        stage_one(shared_connection, type_, pa.array([value]))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,6 @@ def test_a_time_before_or_after_those_of_postgres_is_refused(
         column = pa.ListArray.from_arrays([0, 1], column)
     with pytest.raises(error):
         stage_one(shared_connection, type_, column)
-
-
-def stage_one_value(shared_connection, type_, value):
-    stage_one(shared_connection, type_, pa.array([value]))
 
 
 def stage_one(shared_connection, type_, column):
