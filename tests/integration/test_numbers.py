@@ -164,14 +164,6 @@ def source(dsn):
         yield cursor
 
 
-def to_both(batch):
-    return {"kept": batch, "appended": batch}
-
-
-def hand_on(kept, appended):
-    return {"again": kept, "listed": appended}
-
-
 def carried(**values):
     by = {"k": "bigint"}
     return {"v": values.get("v", Latest("v", by, "numeric")), "w": First("w", by, "numeric(40,2)")}
@@ -192,9 +184,10 @@ def numbers_topology(types, read):
             State("listed", values=APPENDED),
         ],
         steps=[
-            Step("first", to_both, feeds=["kept", "appended"]),
-            Step("second", hand_on, feeds=["again", "listed"], reads=["kept", "appended"],
-                 types=read),
+            Step("first", lambda batch: dict.fromkeys(("kept", "appended"), batch),
+                 feeds=["kept", "appended"]),
+            Step("second", lambda kept, appended: {"again": kept, "listed": appended},
+                 feeds=["again", "listed"], reads=["kept", "appended"], types=read),
         ],
         module=__name__,
     )  # fmt: skip
@@ -239,10 +232,6 @@ def test_every_number_of_postgres_goes_through_spark_as_a_text(source, connectio
     assert {t: rows(connection, BOTH.format(t)) for t in tables} == {t: [] for t in tables}
 
 
-def to_totals(batch):
-    return {"totals": batch}
-
-
 def to_copies(name):
     return lambda totals: {name: totals.select("total", "_x", "_n")}
 
@@ -260,7 +249,7 @@ def test_a_step_reads_a_sum_with_the_digits_that_it_declares(tmp_path, connectio
             *(State(name, values={"total": Append("total", "numeric")}) for name in copies),
         ],
         steps=[
-            Step("first", to_totals, feeds=["totals"]),
+            Step("first", lambda batch: {"totals": batch}, feeds=["totals"]),
             *(
                 Step(f"to_{name}", to_copies(name), feeds=[name], reads=["totals"], types=declared)
                 for name, declared in copies.items()

@@ -211,11 +211,8 @@ def first_of_each(batch):
 
 def join_by(notes, spark):
     """Let Spark broadcast the notes only where their texts are not read."""
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", bytes_of(notes.drop("note")))
-
-
-def bytes_of(frame):
-    return frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    plan = notes.drop("note")._jdf.queryExecution().optimizedPlan()
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", plan.stats().sizeInBytes())
 
 
 @pytest.fixture

@@ -80,7 +80,9 @@ def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipe
         pq.write_table(pa.table({"distance": column}), tmp_path / f"{name}.parquet")
     distances = State("distances", values={"distance": Sum("distance", "bigint")})
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    flights = Topology("flights", spout, [distances], lambda b: {"distances": b}, (), 2)
+    flights = Topology(
+        "flights", spout, [distances], lambda b: {"distances": b}, max_spout_pending=2
+    )
     pipe = pipeline(flights)
     assert pipe.emit(None) == [1, 2]
     with pytest.raises(SchemaMismatch) as raised:

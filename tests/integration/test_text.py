@@ -200,10 +200,6 @@ def test_a_column_that_spark_would_fill_itself_is_read(tmp_path, spark):
     assert read(session, spout) == read(spark, spout) == [("x", 1, "y")]
 
 
-def pass_on(batch):
-    return {"totals": batch}
-
-
 @in_both_engines
 def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     tmp_path, connection, pipeline
@@ -212,7 +208,7 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     topology = Topology(
         "prices",
         spout=FileSpout(f"{tmp_path}/*", 9, format=Csv(), schema="n int, price decimal(10,2)"),
-        process=pass_on,
+        process=lambda batch: {"totals": batch},
         states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
     )
     prices = pipeline(topology)
