@@ -45,12 +45,8 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
         at("rich", "/calendar"), "/reliability/"]  # fmt: skip
 
 
-def new_shop(connection):
-    return shop_named(connection, "shop")
-
-
 # Two of three txids have committed; the test has them for itself.
-origin, shop = shop_with(2, 3, make=new_shop)
+origin, shop = shop_with(2, 3, make=lambda connection: shop_named(connection, "shop"))
 
 
 # --- how it looks --------------------------------------------------------------------------------

@@ -80,11 +80,6 @@ class Bench:
             tx.run(SQL(statement), **parameters)
 
 
-def never(*_: Any) -> dict[str, Any]:
-    """The process function of topologies whose attempts are staged without Spark."""
-    raise AssertionError("there is no Spark here")
-
-
 def start(grant: Grant, connection: LedgerConnection, step: str = "process") -> None:
     """Send the driver's first message: from here on the lease is renewed by progress."""
     start_step(connection, grant, step, THIS_DRIVER)

@@ -23,9 +23,10 @@ from reliability.transaction.process.attempt_messages import (
     new_write_id,
     read_batch_meta,
 )
-from tests.conformance.bench import Bench, never, stage, staged_row, start
+from tests.conformance.bench import Bench, stage, staged_row, start
 from tests.conformance.comparison import Comparison, Rule
 from tests.conformance.window import Attempt, Emitted, Window
+from tests.support.without_spark import never
 
 FAILED = ProcessFunctionFailed("a message of the vector")
 

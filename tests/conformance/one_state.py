@@ -28,8 +28,9 @@ from reliability.states.tables import TXID, StateTables
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.topology.lifecycle import declare
-from tests.conformance.bench import Bench, never
+from tests.conformance.bench import Bench
 from tests.support.fix_postgres import insert
+from tests.support.without_spark import never
 
 KINDS: Mapping[str, type[State]] = {
     "opaque": OpaqueState,

@@ -21,10 +21,10 @@ from reliability.transaction.process.attempt_messages import (
     renew_lease,
 )
 from reliability.transaction.topology.lifecycle import declare
-from tests.conformance.bench import Bench, never, stage, staged_row, start
+from tests.conformance.bench import Bench, stage, staged_row, start
 from tests.conformance.comparison import Comparison
 from tests.conformance.vectors import Vector
-from tests.support.without_spark import WithoutSpark, unknown_of
+from tests.support.without_spark import WithoutSpark, never, unknown_of
 
 LEASE_SECONDS = 3000
 FAILED = ProcessFunctionFailed("a message of the vector")

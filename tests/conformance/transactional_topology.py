@@ -73,7 +73,7 @@ class Processed(Window):
         return Topology(
             name,
             spout=MemorySpout(schema, partitions, take=self.take, opaque=self.opaque),
-            process=_all_three,
+            process=lambda batch: dict.fromkeys(STATES, batch),
             states=[
                 State("sum", key=key, values={"found": Sum("n")}, table=f"{name}_sum"),
                 State("count", key=key, values={"found": Count()}, table=f"{name}_count"),
@@ -151,10 +151,6 @@ def _row_of(row: Any) -> tuple[str, int]:
     """Return a row of the spout; a bare word has the number 1."""
     word, n = (row, 1) if isinstance(row, str) else row
     return word, n
-
-
-def _all_three(batch: Any) -> dict[str, Any]:
-    return dict.fromkeys(STATES, batch)
 
 
 # --- a sequence of acks and fails ----------------------------------------------------------------

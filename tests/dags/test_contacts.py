@@ -13,18 +13,14 @@ import pytest
 from reliability import Count, MemorySpout, State, Step, Topology
 from reliability.core.errors import InvalidDefinition
 from reliability_airflow import topology_dag
-
-
-def _never(*_):
-    raise AssertionError("there is no Spark here")
-
+from tests.support.without_spark import never
 
 two_steps = Topology(
     "two_steps",
     spout=MemorySpout(schema={"word": "string"}, partitions=[["a"]], take=1),
     steps=[
-        Step("clean", _never, feeds=["cleaned"]),
-        Step("roll_up", _never, feeds=["days"], reads=["cleaned"]),
+        Step("clean", never, feeds=["cleaned"]),
+        Step("roll_up", never, feeds=["days"], reads=["cleaned"]),
     ],
     states=[State(name, values={"n": Count()}) for name in ("cleaned", "days")],
 )
@@ -158,7 +154,7 @@ def test_what_names_no_txids_is_refused_before_anything_is_done(
     """A run that was meant to replay would emit its interval."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    monkeypatch.setattr("reliability.transaction.emit.emission.emit", _never)
+    monkeypatch.setattr("reliability.transaction.emit.emission.emit", never)
     context = contexts("emit", conf={"replay": said})
     context["dag_run"].data_interval_start = None
     with pytest.raises(AirflowFailException, match=r"INVALID_DEFINITION.* replay is .*replay must"):

@@ -11,13 +11,10 @@ import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Topology
 from reliability.core.errors import InvalidDefinition, RunUnsatisfied
+from tests.support.without_spark import never
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TASKS = {"emit", "transaction.process", "transaction.commit", "transaction.close", "settle"}
-
-
-def _never(*_: object) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
 
 
 def topology(name: str, *, timed: bool = False) -> Topology:
@@ -26,7 +23,7 @@ def topology(name: str, *, timed: bool = False) -> Topology:
     if timed:
         spout = FileSpout("d/{data_interval_start:%Y-%m-%d}/*.parquet")
     states = [State(name, key={"word": "text"}, values={"n": Count()})]
-    return Topology(name, spout=spout, process=_never, states=states, module=__name__)
+    return Topology(name, spout=spout, process=never, states=states, module=__name__)
 
 
 def a_dag(**arguments: Any) -> Any:

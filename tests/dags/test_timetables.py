@@ -13,6 +13,7 @@ import pytest
 from reliability import Count, FileSpout, KafkaSpout, MemorySpout, State, Topology
 from reliability.core.errors import InvalidDefinition, LogicalDateTaken
 from reliability.core.spout import Interval
+from tests.support.without_spark import never
 
 DAILY, BERLIN, LOCAL = "d/{data_interval_start:%Y-%m-%d}/*", "Europe/Berlin", "in Europe/Berlin"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -27,29 +28,21 @@ def topology(pattern: str = "", zone: str = "") -> Topology:
     if pattern:
         spout = FileSpout(pattern, time_zone=zone)
     states = [State("words", key={"word": "text"}, values={"n": Count()})]
-    return Topology("words", spout=spout, process=_never, states=states, module=__name__)
-
-
-def _never(*_: object) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
+    return Topology("words", spout=spout, process=never, states=states, module=__name__)
 
 
 @pytest.fixture
 def dag_of(airflow_home):
+    from airflow.serialization.serialized_objects import DagSerialization
+
     from reliability_airflow import topology_dag
 
     def make(topology: Topology, schedule: Any, start: datetime = START, **arguments: Any) -> Any:
         dag = topology_dag(topology, schedule=schedule, start_date=start, **arguments)
-        _serialize(dag)
+        DagSerialization.from_dict(DagSerialization.to_dict(dag))
         return dag
 
     return make
-
-
-def _serialize(dag: Any) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def _schedules() -> dict[str, Any]:

@@ -79,11 +79,6 @@ def shop(connection):
     return make
 
 
-@pytest.fixture
-def east(add_database):
-    return add_database("east")
-
-
 def with_audits(shop, *states):
     """Deploy other audits."""
     other = Shop(shop.connection, kinds=lambda _: states, pending=20, makes=shop.makes)

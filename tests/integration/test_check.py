@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reliability.deployment.lazy import pa, pq
 from tests.support.command_line import say
 from tests.support.fix_postgres import own_session
 
@@ -96,9 +97,6 @@ def pipeline(tmp_path, monkeypatch):
     """A module `checked_pipeline` in the current folder, and two months of files."""
     import datetime
     from decimal import Decimal
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     (tmp_path / "checked_pipeline.py").write_text(CODE.format(folder=tmp_path))
     for month in (1, 2):
@@ -186,9 +184,6 @@ def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
 
 def test_check_refuses_a_file_as_emission_does(spark, pipeline):
     import datetime
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     day = pa.array([datetime.datetime(2013, 3, 1)], pa.timestamp("ns"))
     pq.write_table(pa.table({"day": day}), "nanos.parquet")

@@ -38,6 +38,7 @@ from reliability.core.errors import NothingToEmit, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
+from reliability.deployment.lazy import pq
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
@@ -351,8 +352,6 @@ def rows_of_jsonl(path):
 
 
 def rows_of_parquet(path):
-    import pyarrow.parquet as pq
-
     return [{**row, "row": json.loads(row["row"])} for row in pq.read_table(path).to_pylist()]
 
 
@@ -1449,12 +1448,6 @@ def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
 
 
 # --- several databases, and the doctor -----------------------------------------------------------
-
-
-@pytest.fixture
-def warehouse(add_database):
-    """A session with a second database."""
-    return add_database("warehouse")
 
 
 def test_several_databases_are_shown_compared_and_examined(

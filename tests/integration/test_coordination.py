@@ -21,10 +21,6 @@ ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliabi
 DIED = AttemptIncomplete("its JVM died")
 
 
-def count_words(batch):
-    return {"words": batch}
-
-
 def words(*, opaque=True, pending=3, spout=None, **configuration: Any) -> Topology:
     """Five words, one per txid."""
     return Topology(
@@ -32,7 +28,7 @@ def words(*, opaque=True, pending=3, spout=None, **configuration: Any) -> Topolo
         spout=spout
         or MemorySpout({"word": "string"}, [["a", "b", "c", "d", "e"]], take=1, opaque=opaque),
         states=[State("words", key={"word": "text"}, values={"times": Count()})],
-        process=count_words,
+        process=lambda batch: {"words": batch},
         max_spout_pending=pending,
         **configuration,
     )

@@ -32,11 +32,6 @@ from tests.support.fix_shop import shop_with
 origin, shop = shop_with(3)
 
 
-def statuses(shop, txid):
-    asked = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
-    return [status for (status,) in shop.ask(asked, txid=txid)]
-
-
 def row(word="a", price="1", day=None, k=1):
     return {
         "k": k,
@@ -111,7 +106,7 @@ def test_a_rollback_fences_what_is_processed_and_holds_the_txids(connection):
         shop.transact(txid)
     shop.process(3)
     roll_back(connection, "shop", 1, "a wrong delivery")
-    assert [statuses(shop, txid) for txid in (1, 2, 3)] == [
+    assert [shop.statuses(txid) for txid in (1, 2, 3)] == [
         ["COMMITTED"],
         ["ROLLED_BACK"],
         ["FENCED"],
@@ -319,7 +314,7 @@ def test_only_what_was_emitted_and_has_not_committed_can_be_parked(connection):
     shop.deliver(made(2))
     shop.process(2)
     park(connection, "shop", 2, "wrong, though it can be processed")
-    assert statuses(shop, 2) == ["FENCED", "COMMITTED"]
+    assert shop.statuses(2) == ["FENCED", "COMMITTED"]
     assert shop.tables() == before
 
 

@@ -20,6 +20,7 @@ from reliability.core.errors import FileRefused, InvalidDefinition
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.core.types import VOID, common_type
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.accounting import hide_accounting, show_accounting
 from reliability.spark.frames.quarantined import place_of
 from reliability.spark.session import pin_settings
@@ -35,8 +36,6 @@ FAR = date(9999, 12, 31)
 
 def col(type_, *values):
     """Return a column of an Arrow type, as pyarrow calls it."""
-    import pyarrow as pa
-
     made = {
         "decimal": lambda p, s: pa.decimal128(int(p), int(s)),
         "timestamp": lambda unit, *zone: pa.timestamp(unit, *zone),
@@ -47,15 +46,10 @@ def col(type_, *values):
 
 
 def nested(*values):
-    import pyarrow as pa
-
     return pa.array(values)
 
 
 def write(path, columns, **options):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path, **options)
     return path
@@ -620,9 +614,6 @@ def test_nothing_is_allocated_for_a_file_that_a_policy_refuses(
 
 
 def test_the_example_of_the_page(pinned, tmp_path, monkeypatch):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     def batch_of(spout):
         [meta] = planned(spout)
         return hide_accounting(spout.frame(pinned, meta))

@@ -78,11 +78,6 @@ def test_what_is_in_the_way_of_a_drop_is_named(connection):
     assert rows(connection, "SELECT count(total) > 0 FROM sums") == [(True,)]
 
 
-@pytest.fixture
-def east(add_database):
-    return add_database("east")
-
-
 def mirrors(east):
     return rows(east, "SELECT topology FROM reliability.topology")
 

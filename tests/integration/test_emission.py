@@ -27,6 +27,7 @@ from reliability.core.errors import (
 )
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
+from reliability.deployment.lazy import pa, pq
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import ends_of
 from reliability.transaction.correct.park import park, skip
@@ -78,8 +79,6 @@ def test_what_is_refused_allocates_nothing_and_a_later_delivery_succeeds(
     emitter, folder, connection
 ):
     """A nanosecond timestamp costs no Spark job, no retry and no txid."""
-    import pyarrow as pa
-
     schema = pa.schema([("customer", pa.int64()), ("day", pa.timestamp("ns"))])
     row = [{"customer": 1, "day": datetime(1997, 2, 1)}]
     write_parquet(folder / "1997-02" / "b.parquet", row, schema)
@@ -103,8 +102,6 @@ def test_what_is_refused_allocates_nothing_and_a_later_delivery_succeeds(
 def test_columns_that_differ_from_the_last_committed_batch_are_logged(
     emitter, folder, connection, caplog
 ):
-    import pyarrow as pa
-
     emitter.emit(month(1997, 1))
     execute(connection, "UPDATE reliability.topology SET curr_txid = 2")
     schema = pa.schema([("customer", pa.string()), ("day", pa.date32())])
@@ -321,9 +318,6 @@ def test_a_table_with_rows_of_its_own_is_not_taken(emitter, connection):
 
 def write_groups(path, groups):
     """Write a Parquet file with a row in each row group."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"customer": list(range(groups))}), path, row_group_size=1)
 

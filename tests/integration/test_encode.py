@@ -14,6 +14,7 @@ from psycopg2.extras import execute_values
 from psycopg2.sql import SQL
 
 from reliability.core.errors import SchemaMismatch
+from reliability.deployment.lazy import pa
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
 from reliability.spark.stage.encode import encode
 from tests.support.fix_postgres import rolled_back
@@ -81,8 +82,6 @@ def test_the_binary_way_and_texts_write_the_same(shared_connection, shapes):
 
 def write_both(tx, columns, values, number, skipped):
     """Fill both tables, in two batches, of which the first is a slice of Arrow arrays."""
-    import pyarrow as pa
-
     arrays = {name: column_of(arrow_type(type_), values[name]) for name, type_ in columns.items()}
     batch = pa.RecordBatch.from_pydict({"n": pa.array(range(number), pa.int32()), **arrays})
     rest = batch.slice(skipped)
@@ -104,15 +103,11 @@ def as_text(value):
 
 
 def column_of(arrow, values):
-    import pyarrow as pa
-
     inner = arrow.value_type if pa.types.is_list(arrow) else arrow
     return from_numbers(arrow, values) if pa.types.is_temporal(inner) else pa.array(values, arrow)
 
 
 def test_an_error_shows_the_start_of_a_wrong_uuid():
-    import pyarrow as pa
-
     batch = pa.record_batch({"id": ["x" * (MAX_CHARACTERS_IN_ERROR + 1)]})
     start = "x" * MAX_CHARACTERS_IN_ERROR
     with pytest.raises(SchemaMismatch, match=f"column id: '{start}' is not a valid uuid"):
@@ -121,8 +116,6 @@ def test_an_error_shows_the_start_of_a_wrong_uuid():
 
 def from_numbers(arrow, values):
     """Make days and microseconds since 1970 dates and times: Python's own have other bounds."""
-    import pyarrow as pa
-
     if pa.types.is_list(arrow):
         flat = from_numbers(arrow.value_type, [e for value in values if value for e in value])
         ends = [0]
@@ -139,8 +132,6 @@ def from_numbers(arrow, values):
 @pytest.mark.parametrize("type_", ["date", "timestamp", "timestamp with time zone", "date[]"])
 def test_no_value_becomes_minus_infinity(type_):
     """Counted from Postgres's epoch, one day and one microsecond are its -infinity."""
-    import pyarrow as pa
-
     is_date = type_.startswith("date")
     lowest = -(2**31) + 10_957 if is_date else -(2**63) + 946_684_800_000_000
     numbers = pa.array([0, lowest, None], pa.int32() if is_date else pa.int64())

@@ -195,7 +195,8 @@ def test_rows_go_from_every_kind_of_state_and_stay_gone(connection, shop):
     assert counted == sum(row["customer"] == 17 for row in batch(2))
     wrong = [{**row, "price": Decimal("-7.25")} for row in batch(2)]
     shop.correct(2, wrong)  # corrected code counts for the others as ever
-    fresh = Shop(connection, kinds=lambda _: [_renamed(s) for s in kinds()], name="fresh")
+    renamed = [replace(state, name=f"fresh_{state.name}") for state in kinds()]
+    fresh = Shop(connection, kinds=lambda _: renamed, name="fresh")
     fresh.commit(batch(1), wrong, batch(3))
     expected = {name.removeprefix("fresh_"): found for name, found in shown(fresh).items()}
     assert shown(shop) == without_ann(expected)
@@ -210,10 +211,6 @@ def test_rows_go_from_every_kind_of_state_and_stay_gone(connection, shop):
     assert stored(shop) == 0
     assert is_exact(shop)
     assert explain(connection, "shop", "recomputed", {"customer": "17"}).contributions == ()
-
-
-def _renamed(state):
-    return replace(state, name=f"fresh_{state.name}")
 
 
 @pytest.mark.parametrize("compacts_first", [True, False])

@@ -24,10 +24,6 @@ from tests.support.fix_postgres import own_session
 ANOTHER = "00000000-0000-0000-0000-000000000000"
 
 
-def statuses(world):
-    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
-
-
 def acks(world):
     return {(s["attempt_id"], s["sink"]): s["acked"] for s in world.look().sinks}
 
@@ -58,7 +54,7 @@ def test_a_restored_server_fences_every_live_attempt(claimed):
     nonce = claimed.grant(1).nonce
     claimed.execute("UPDATE reliability.server SET timeline = timeline - 1")
     claimed.sweep()
-    assert statuses(claimed) == {"1:0": "FENCED"}
+    assert claimed.statuses() == {"1:0": "FENCED"}
     claimed.claim("A", 1, "process")
     assert claimed.grant(1).nonce != nonce
 
@@ -81,7 +77,7 @@ def test_a_stalled_copy_holds_up_nobody_who_fences_it(claimed):
 
     def fence():
         claimed.claim("A", 1, "process")
-        fenced.append(statuses(claimed))
+        fenced.append(claimed.statuses())
 
     with claimed.meanwhile(fence), pytest.raises(AttemptFenced):
         claimed.stage(zombie, TOTALS, 0)
@@ -109,7 +105,7 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed,
         claimed.claim("A", 1, "process")  # nobody holds the row any more
         with pytest.raises(psycopg2.Error):
             cursor.execute("SELECT 1")
-    assert statuses(claimed) == {"1:0": "FENCED", "1:1": "PROCESSING"}
+    assert claimed.statuses() == {"1:0": "FENCED", "1:1": "PROCESSING"}
 
 
 def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, monkeypatch):
@@ -124,7 +120,7 @@ def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, 
         with pytest.raises(LedgerBusy):
             world.claim("A", 1, "process")
         world.claim("A", 1, "process")
-    assert statuses(world)["3:0"] == "FAILED"
+    assert world.statuses()["3:0"] == "FAILED"
 
 
 def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, monkeypatch):
@@ -202,7 +198,7 @@ def test_the_acks_must_be_exactly_the_declared_partitions(claimed):
         with pytest.raises(AttemptIncomplete, match="partitions acked"):
             claimed.runner.end_step(grant, "process")
         claimed.claim("A", 1, "process")
-    assert list(statuses(claimed).values()) == ["FAILED"] * 3 + ["PROCESSING"]
+    assert list(claimed.statuses().values()) == ["FAILED"] * 3 + ["PROCESSING"]
 
 
 def test_an_empty_batch_is_not_done_before_its_driver_says_so(new_world):
@@ -216,7 +212,7 @@ def test_an_empty_batch_is_not_done_before_its_driver_says_so(new_world):
         world.declare(world.grant(1), sink, 0)
     world.runner.end_step(world.grant(1), "process")
     world.work("A", 1, "commit")
-    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+    assert world.statuses() == {"1:0": "FAILED", "1:1": "COMMITTED"}
 
 
 def test_another_write_action_of_a_sink_is_refused(claimed):
@@ -246,7 +242,7 @@ def test_nothing_acks_while_the_attempt_is_sealed(claimed):
     with claimed.meanwhile(stage_late):
         claimed.runner.seal(grant, "process")
     assert late == [AttemptFenced]
-    assert statuses(claimed) == {"1:0": "PROCESSED"}
+    assert claimed.statuses() == {"1:0": "PROCESSED"}
     assert acks(claimed)[0, BEST] == [0]
 
 
@@ -273,7 +269,7 @@ def test_a_processed_attempt_waits_for_its_turn_as_long_as_it_takes(new_world):
     world.claim("A", 1, "process")
     world.hours_pass(Silent.SPARK)
     world.sweep()
-    assert statuses(world) == {"1:0": "FENCED", "2:0": "PROCESSED"}
+    assert world.statuses() == {"1:0": "FENCED", "2:0": "PROCESSED"}
     with pytest.raises(AttemptFenced):
         renew_lease(world.connection, world.grant(1))
 
@@ -286,12 +282,12 @@ def test_what_is_sealed_or_committed_is_out_of_reach(new_world):
     assert not world.runner.end_attempt(grant, AttemptIncomplete("late"))
     world.runner.seal(grant, "process")  # repeated, it is harmless
     assert world.runner.close(1, Run(dag_id=world.name, run_id="A"), "torn down")
-    assert statuses(world) == {"1:0": "PROCESSED"}
+    assert world.statuses() == {"1:0": "PROCESSED"}
     world.work("A", 1, "commit")
     before = world.look().staged
     assert not world.runner.end_attempt(grant, AttemptIncomplete("later"), fence=True)
     world.sweep(clean=True)
-    assert statuses(world) == {"1:0": "COMMITTED"}
+    assert world.statuses() == {"1:0": "COMMITTED"}
     assert world.look().staged == before
 
 
@@ -302,7 +298,7 @@ def test_attempt_ids_rise_by_one_and_are_never_used_again(claimed):
     claimed.sweep(clean=True)
     claimed.restart()
     claimed.claim("A", 1, "process")
-    assert statuses(claimed) == {"1:0": "FENCED", "1:1": "FAILED", "1:2": "PROCESSING"}
+    assert claimed.statuses() == {"1:0": "FENCED", "1:1": "FAILED", "1:2": "PROCESSING"}
 
 
 def test_what_is_ended_while_it_is_sealed_stays_ended(new_world):
@@ -323,4 +319,4 @@ def test_what_is_ended_while_it_is_sealed_stays_ended(new_world):
             claimed.runner.seal(grant, "process")
         # found by the compare and set, not by a constraint that the row would have broken
         assert isinstance(raised.value.__cause__, AttemptFenced)
-        assert statuses(claimed) == {"1:0": "FENCED"}
+        assert claimed.statuses() == {"1:0": "FENCED"}

@@ -16,6 +16,7 @@ from reliability import Count, Csv, FileSpout, Max, MemorySpout, State, Sum, Top
 from reliability.core.errors import FileRefused, InvalidDefinition, SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.jvm import Plan, always
 from reliability.spark.frames.one_evaluation import _uses, is_lost_evaluation
 from reliability.spark.submission import Submission
@@ -78,9 +79,6 @@ TAKEN = ["_x", "_N", "_reliability_malformed", "_Reliability_set_aside_0"]
 
 def test_column_names_of_ours_or_of_sparks_are_refused(tmp_path):
     """Spark fails on the last two of a source if it is asked for the numbers of rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     spout = FileSpout(f"{tmp_path}/*.parquet")
     for name in [*TAKEN, "_tmp_metadata_row_index", "_TMP_metadata_row_index"]:
         pq.write_table(pa.table({name: [1]}), tmp_path / "a.parquet")
@@ -98,9 +96,6 @@ def test_column_names_of_ours_or_of_sparks_are_refused(tmp_path):
 
 
 def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"_metadata": ["x", "y"]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
     meta = meta_of(spout)
@@ -117,13 +112,6 @@ def batch(tmp_path, spark):
     write_numbers(tmp_path / "a.parquet", range(100))
     spout = FileSpout(f"{tmp_path}/*.parquet")
     return spout.frame(spark, meta_of(spout))
-
-
-@pytest.fixture
-def no_cache(spark):
-    """Leave nothing cached behind."""
-    yield
-    spark.catalog.clearCache()
 
 
 EXPRESSIONS = {  # with how many plans are evaluated for two states that share one
@@ -352,9 +340,6 @@ def test_a_row_in_memory_with_all_the_digits_that_there_are_is_read(spark):
 
 def test_a_row_has_the_id_of_its_file_and_place(tmp_path, spark):
     """A few files of different sizes are told by these, others by their paths."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     frames, wanted = [], {}
     for count, alike in itertools.product([1, 3, 20], [False, True]):
         case = f"{count} files, {'all' if alike else 'none'} alike"

@@ -26,7 +26,6 @@ from reliability import (
 )
 from reliability.core.errors import (
     ExplainNotPossible,
-    InvalidDefinition,
     LedgerCorruption,
     LedgerUnavailable,
     NotTheCoordinator,
@@ -53,17 +52,11 @@ from tests.integration.test_states import (
 )
 from tests.integration.test_states import order_of as order
 from tests.replay.shop import Shop, made, states
-from tests.support.fix_postgres import execute, new_session, rolled_back, rows
+from tests.support.fix_postgres import execute, new_session, rows
 from tests.support.one_state import OneState
 from tests.support.staged import Staged
 
 EAST = "east"
-
-
-@pytest.fixture
-def tx(shared_connection):
-    with rolled_back(shared_connection) as tx:
-        yield tx
 
 
 # --- what is folded ------------------------------------------------------------------------------
@@ -297,12 +290,6 @@ def test_a_topology_has_to_be_known(shared_connection):
 
 
 @pytest.fixture
-def east(add_database):
-    """A session with the second database."""
-    return add_database(EAST)
-
-
-@pytest.fixture
 def spread(connection, east):
     staged = Staged(connection, "t", [EAST])
     commit(staged, 4)
@@ -447,24 +434,6 @@ def test_a_horizon_is_written_down_and_changes_freely(connection):
         assert rows(connection, horizon) == [written]
     kept = topology(History(txids=1)).states[0]
     assert kept.digest() == topology(None).states[0].digest()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: History(),
-        lambda: History(txids=0),
-        lambda: History(days=0),
-        lambda: History(days=float("nan")),
-        lambda: History(days=1e7),
-        lambda: State("s", key=LOG.key, values=LOG.values, keep=History(txids=1)),
-        lambda: OpaqueState("s", **COUNTS, keep=History(txids=1)),
-        lambda: TransactionalState("s", **COUNTS, keep=History(txids=1)),
-    ],
-)
-def test_a_history_of_nothing_is_refused(make):
-    with pytest.raises(InvalidDefinition):
-        make()
 
 
 # --- explain -------------------------------------------------------------------------------------

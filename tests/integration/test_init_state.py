@@ -24,17 +24,11 @@ from reliability.core.texts import as_json
 from reliability.states.alteration import StateChange
 from reliability.states.kinds import stored_state
 from reliability.transaction.topology.declare import init_states
-from tests.support.fix_postgres import rolled_back, statements_of
+from tests.support.fix_postgres import statements_of
 from tests.support.one_state import TOPOLOGY, OneState
 
 KEY = {"k": "bigint"}
 OLD = {"n": Count(), "total": Sum("v", "numeric(10,2)")}
-
-
-@pytest.fixture
-def tx(shared_connection):
-    with rolled_back(shared_connection) as tx:
-        yield tx
 
 
 def declare(tx, state):

@@ -478,31 +478,21 @@ def keeping(_):
     return [replace(exact, keep=History(txids=1))]
 
 
-def test_compaction_waits_for_the_replay_that_takes_an_excluded_item_out(connection):
-    """C9: a sweep came before the replay, and the broken file counted for ever."""
+@pytest.mark.parametrize("second", [[], made(9, rows=4)], ids=["excluded", "refrozen"])
+def test_compaction_waits_for_the_replay_of_what_was_excluded_or_refrozen(connection, second):
+    """C9, H2: a sweep came before it, and the broken file or the old batch counted for ever."""
     shop = committed(connection, kinds=keeping)
-    shop.deliver(made(4))
-    exclude(connection, "shop", SECOND, "broken")
-    shop.transact(4)
-    compact(connection, "shop")
-    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(1,)]
-    shop.replay(2)
-    assert shop.ask("SELECT sum(n)::int FROM exact") == [(len([*made(1), *made(3), *made(4)]),)]
-    compact(connection, "shop")
-    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(3,)]
-
-
-def test_compaction_waits_for_the_replay_of_what_was_refrozen(connection):
-    """H2: a sweep came before it, and the batch that was exchanged counted for ever."""
-    shop = committed(connection, kinds=keeping)
-    shop.source.sizes[1], shop.makes[2] = 4, made(9, rows=4)
-    shop.runner.refreeze(2, "exchanged")
+    if second:
+        shop.source.sizes[1], shop.makes[2] = len(second), second
+        shop.runner.refreeze(2, "exchanged")
+    else:
+        exclude(connection, "shop", SECOND, "broken")
     shop.deliver(made(4))
     shop.transact(4)
     compact(connection, "shop")
     assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(1,)]
     shop.replay(2)
-    rows = [*made(1), *made(9, rows=4), *made(3), *made(4)]
+    rows = [*made(1), *second, *made(3), *made(4)]
     assert shop.ask("SELECT sum(n)::int FROM exact") == [(len(rows),)]
     compact(connection, "shop")
     assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(3,)]

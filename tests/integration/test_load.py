@@ -436,12 +436,11 @@ def test_a_reader_of_all_tables_stops_no_commit_no_replay_and_no_sweep(read_shop
     assert all(one.is_exact in (True, None) for one in verify(connection, "shop"))
 
 
-def transactional_states(elsewhere: str = "") -> list[State]:
-    """Return a state that keeps no contributions."""
-    return [TransactionalState("totals", key={"k": "bigint"}, values=TOTALS)]
+#: A state that keeps no contributions.
+TRANSACTIONAL = [TransactionalState("totals", key={"k": "bigint"}, values=TOTALS)]
 
 
-@pytest.mark.parametrize("kinds", [states, transactional_states])
+@pytest.mark.parametrize("kinds", [states, lambda _: TRANSACTIONAL], ids=["all", "transactional"])
 def test_a_dump_that_began_before_the_commit_stops_no_commit(connection, impatient, kinds):
     """H10: pg_dump reads each table to its end, also an attempt's own, which the commit drops."""
     shop = Shop(connection, kinds=kinds, tasks=2)

@@ -33,10 +33,12 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.set_aside import MALFORMED
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.storable import unstorable
 from reliability.spark.frames.values import translate_value_errors
 from tests.support.accounts import Called, fold_of
+from tests.support.batches import meta_of
 from tests.support.fix_postgres import rows
 from tests.support.functions import F
 from tests.support.quarantined import compare, correct, edit, lines
@@ -84,16 +86,7 @@ TOLD = {
 }
 
 
-def meta_of(spout):
-    items = tuple(spout.plan(None, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))
-
-
-def pass_on(batch):
-    return {"totals": batch}
-
-
-def prices(folder, format, process=pass_on, names=("totals",), **options):
+def prices(folder, format, process=lambda batch: {"totals": batch}, names=("totals",), **options):
     header = options.pop("header", True)
     options = {"malformed": "quarantine", **options}
     read_as = Csv(header=header, **options) if format == "csv" else JsonLines(**options)
@@ -132,10 +125,6 @@ def test_what_cannot_be_read_is_quarantined_and_the_rest_counts(tmp_path, spark,
     assert "\\xff" in contents[4]["_record"]
 
 
-def also_of_a_checkpoint(batch):
-    return {"totals": batch, "of_checkpoint": show_accounting(batch).localCheckpoint()}
-
-
 def test_malformed_rows_count_behind_a_checkpoint_and_come_back_with_edited_columns(
     tmp_path, connection, pipeline, monkeypatch
 ):
@@ -144,8 +133,11 @@ def test_malformed_rows_count_behind_a_checkpoint_and_come_back_with_edited_colu
     (old / "in").mkdir(parents=True)
     (old / "in" / "a.csv").write_bytes(CSV)
     monkeypatch.setenv("RELIABILITY_HOME", str(old))
-    names = ("totals", "of_checkpoint")
-    pipe = pipeline(prices("in", "csv", also_of_a_checkpoint, names)).take_in()
+
+    def process(batch):
+        return {"totals": batch, "of_checkpoint": show_accounting(batch).localCheckpoint()}
+
+    pipe = pipeline(prices("in", "csv", process, ("totals", "of_checkpoint"))).take_in()
     assert rows(connection, TOTAL) == [(3, Decimal("11.10"))]
     accounts = "SELECT emitted, applied, quarantined, verdict FROM reliability.accounts"
     assert rows(connection, accounts) == [(9, 3, 6, "EXACT")] * 2
@@ -328,8 +320,6 @@ NOT_STORABLE = [
 
 def write_values(path, rows):
     """Write rows whose days and times are numbers, and whose notes are bytes, not always UTF-8."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def column(name, type_):
         return pa.array([row[name] for row in rows], type_)
@@ -348,10 +338,6 @@ def write_values(path, rows):
     pq.write_table(pa.table(table), path)
 
 
-def into_both(batch):
-    return {"notes": batch, "ids": batch}
-
-
 def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection, pipeline):
     """V8: days before 4714 BC or far ahead, too; a row that two states lack is one of the share."""
     kept = {"uid": UUID, "note": b"fine", "price": Decimal("9.99"), "doc": '{"a": 1}'}
@@ -362,7 +348,7 @@ def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection
     topology = Topology(
         "notes",
         spout=FileSpout(f"{tmp_path}/*"),
-        process=into_both,
+        process=lambda batch: {"notes": batch, "ids": batch},
         states=[
             State("notes", values={name: Append(name, type_) for name, type_ in TYPES.items()}),
             State("ids", values={"uid": Append("uid", "uuid")}),

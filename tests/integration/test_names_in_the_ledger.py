@@ -227,14 +227,6 @@ def test_a_transactional_state_commits_whatever_it_is_called(connection):
 KEY, WHOLE, LARGE = "a.b `c` %", "it's \\ {n}", 'price "€" 100%'
 
 
-def _clean(batch: Any) -> dict[str, Any]:
-    return {"first.step": batch}
-
-
-def _roll_up(staged: Any) -> dict[str, Any]:
-    return {"order": staged}
-
-
 @pytest.fixture
 def in_spark(pipeline) -> Pipeline:
     """Two steps, the second of which reads what the first has staged, with names of all kinds."""
@@ -247,10 +239,10 @@ def in_spark(pipeline) -> Pipeline:
                 take=3,
             ),
             steps=[
-                Step("one.step", _clean, feeds=["first.step"]),
+                Step("one.step", lambda batch: {"first.step": batch}, feeds=["first.step"]),
                 Step(
                     "two-steps",
-                    _roll_up,
+                    lambda staged: {"order": staged},
                     feeds=["order"],
                     reads=["first.step"],
                     types={f"first.step.{LARGE}": "decimal(38,2)"},

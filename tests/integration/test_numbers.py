@@ -28,6 +28,7 @@ from reliability import (
 )
 from reliability.core.errors import InvalidDefinition, SchemaMismatch
 from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.values import translate_value_errors
 from reliability.spark.stage.encode import encode
 from reliability.spark.stage.reduce import reduce_frame
@@ -163,14 +164,6 @@ def source(dsn):
         yield cursor
 
 
-def to_both(batch):
-    return {"kept": batch, "appended": batch}
-
-
-def hand_on(kept, appended):
-    return {"again": kept, "listed": appended}
-
-
 def carried(**values):
     by = {"k": "bigint"}
     return {"v": values.get("v", Latest("v", by, "numeric")), "w": First("w", by, "numeric(40,2)")}
@@ -191,9 +184,10 @@ def numbers_topology(types, read):
             State("listed", values=APPENDED),
         ],
         steps=[
-            Step("first", to_both, feeds=["kept", "appended"]),
-            Step("second", hand_on, feeds=["again", "listed"], reads=["kept", "appended"],
-                 types=read),
+            Step("first", lambda batch: dict.fromkeys(("kept", "appended"), batch),
+                 feeds=["kept", "appended"]),
+            Step("second", lambda kept, appended: {"again": kept, "listed": appended},
+                 feeds=["again", "listed"], reads=["kept", "appended"], types=read),
         ],
         module=__name__,
     )  # fmt: skip
@@ -238,18 +232,11 @@ def test_every_number_of_postgres_goes_through_spark_as_a_text(source, connectio
     assert {t: rows(connection, BOTH.format(t)) for t in tables} == {t: [] for t in tables}
 
 
-def to_totals(batch):
-    return {"totals": batch}
-
-
 def to_copies(name):
     return lambda totals: {name: totals.select("total", "_x", "_n")}
 
 
 def test_a_step_reads_a_sum_with_the_digits_that_it_declares(tmp_path, connection, pipeline):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     part = [Decimal("0.45000000000000000002"), Decimal("0.45000000000000000003")]
     pq.write_table(pa.table({"v": pa.array(part, pa.decimal128(30, 20))}), tmp_path / "a.parquet")
     types = {"decimals": "DECIMAL(38, 20)", "texts": "String"}
@@ -262,7 +249,7 @@ def test_a_step_reads_a_sum_with_the_digits_that_it_declares(tmp_path, connectio
             *(State(name, values={"total": Append("total", "numeric")}) for name in copies),
         ],
         steps=[
-            Step("first", to_totals, feeds=["totals"]),
+            Step("first", lambda batch: {"totals": batch}, feeds=["totals"]),
             *(
                 Step(f"to_{name}", to_copies(name), feeds=[name], reads=["totals"], types=declared)
                 for name, declared in copies.items()
@@ -303,8 +290,6 @@ TEXT = st.one_of(
 
 @pytest.mark.parametrize("type_", ["numeric", "numeric(1000,400)"])
 def test_texts_become_the_numbers_that_postgres_reads(shared_connection, type_):
-    import pyarrow as pa
-
     allowed = TEXT if type_ == "numeric" else TEXT.filter(lambda text: "Inf" not in text)
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -345,8 +330,6 @@ def test_texts_become_the_numbers_that_postgres_reads(shared_connection, type_):
 )
 def test_a_text_that_is_no_such_number_is_refused_and_never_rounded(type_, text):
     """V8: one with too many digits made its neighbours 0."""
-    import pyarrow as pa
-
     batch = pa.record_batch({"v": ["0", None, text]})
     with pytest.raises(SchemaMismatch, match=r"column v: .* is not a valid numeric"):
         list(encode(iter([batch]), {"v": type_}))

@@ -19,6 +19,7 @@ from reliability import (
 )
 from reliability.core.errors import EvaluatedTwice
 from reliability.core.fold import Fold
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.one_evaluation import _uses, evaluate_once
 from reliability.spark.frames.repeatable import is_repeatable
@@ -32,9 +33,6 @@ ROWS = 60
 
 @pytest.fixture(scope="module")
 def spout(tmp_path_factory):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = tmp_path_factory.mktemp("batch")
     numbers = range(ROWS)
     tags = [[n, n + 1, n + 2] for n in numbers]
@@ -46,13 +44,6 @@ def spout(tmp_path_factory):
 @pytest.fixture(scope="module")
 def batch(spout, spark):
     return spout.frame(spark, meta_of(spout))
-
-
-@pytest.fixture
-def no_cache(spark):
-    """Leave nothing cached behind."""
-    yield
-    spark.catalog.clearCache()
 
 
 @pytest.fixture
@@ -220,11 +211,8 @@ def first_of_each(batch):
 
 def join_by(notes, spark):
     """Let Spark broadcast the notes only where their texts are not read."""
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", bytes_of(notes.drop("note")))
-
-
-def bytes_of(frame):
-    return frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    plan = notes.drop("note")._jdf.queryExecution().optimizedPlan()
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", plan.stats().sizeInBytes())
 
 
 @pytest.fixture

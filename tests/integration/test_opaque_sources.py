@@ -13,6 +13,7 @@ from reliability.core.errors import (
     SourceMoved,
 )
 from reliability.core.spout import SpoutKind
+from reliability.deployment.lazy import pa, pq
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.source_items import freeze
@@ -254,9 +255,6 @@ def file(tmp_path):
 
 
 def write(path, group):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(
         pa.table({"customer": pa.array(range(4), pa.int64())}), path, row_group_size=group
     )

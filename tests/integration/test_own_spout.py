@@ -28,10 +28,6 @@ def as_it_is(batch):
     return {"numbers": batch}
 
 
-def all_but_one(batch):
-    return {"numbers": batch.where("n <> 4")}
-
-
 @pytest.fixture(autouse=True)
 def as_first_written():
     FACTOR["n"] = 1
@@ -102,7 +98,7 @@ def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(
 
 @in_both_engines
 def test_a_loss_behind_ones_own_spout_or_a_change_below_it_fails_the_attempt(document, pipeline):
-    first = pipeline(topology(document, all_but_one))
+    first = pipeline(topology(document, lambda batch: {"numbers": batch.where("n <> 4")}))
     first.emit(None)
     with pytest.raises(RowsUnaccounted):
         first.process(2)

@@ -57,12 +57,8 @@ def long(long_ledger, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", long_ledger)
 
 
-def new_shop(connection):
-    return shop_named(connection, "shop")
-
-
 # Five txids of a topology, three of which have committed; the test has them for itself.
-origin, shop = shop_with(3, 4, 5, make=new_shop)
+origin, shop = shop_with(3, 4, 5, make=lambda connection: shop_named(connection, "shop"))
 
 
 def at(topology, path=""):

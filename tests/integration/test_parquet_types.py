@@ -11,6 +11,7 @@ import pytest
 from reliability import FileSpout
 from reliability.core.errors import FileRefused
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.session import pin_settings
 from reliability.spouts.parquet_columns import in_spark
 
@@ -19,7 +20,6 @@ NOON = datetime(2013, 3, 1, 12)
 
 def types():
     """Return columns by name; Spark decides in the test which of them are readable."""
-    import pyarrow as pa
 
     def column(value, type_):
         return {"v": pa.array([value, None], type_)}
@@ -96,9 +96,6 @@ REFUSED = {
 
 
 def write(path, columns, **options):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table(columns), path, **options)
     return str(path)
 
@@ -145,8 +142,6 @@ REFUSED_PAIRS = {
 
 def two_files(folder, one, two):
     """Write two files of different writers; return their rows, sorted as text, by column."""
-    import pyarrow as pa
-
     written = []
     for name, columns in (("one", one), ("two", two)):
         columns = types()[columns] if isinstance(columns, str) else columns
@@ -199,8 +194,6 @@ def test_a_file_in_a_folder_that_looks_like_a_partition_has_its_own_columns(spar
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 def test_an_encrypted_file_is_refused_and_does_not_end_the_process(tmp_path, plaintext_footer):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyarrow.parquet import encryption as pe
 
     class Keys(pe.KmsClient):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from reliability.core.errors import (
     SchemaMismatch,
     SourceChanged,
 )
+from reliability.deployment.lazy import pa, pq
 from tests.support.accounts import staged
 from tests.support.fix_pipeline import TWENTY, in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
@@ -75,14 +76,14 @@ def test_two_txids_commit_in_order_and_a_replay_of_the_same_changes_nothing(
 
 
 def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipeline, connection):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for name, column in (("1", pa.array([1], pa.int64())), ("2", pa.array(["1"]))):
         pq.write_table(pa.table({"distance": column}), tmp_path / f"{name}.parquet")
     distances = State("distances", values={"distance": Sum("distance", "bigint")})
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    pipe = pipeline(Topology("flights", spout, [distances], distances_of, max_spout_pending=2))
+    flights = Topology(
+        "flights", spout, [distances], lambda b: {"distances": b}, max_spout_pending=2
+    )
+    pipe = pipeline(flights)
     assert pipe.emit(None) == [1, 2]
     with pytest.raises(SchemaMismatch) as raised:
         pipe.run_step(pipe.begin(2))
@@ -92,10 +93,6 @@ def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipe
     assert "string" in raised.value.what
     for command in ("reliability replay flights 2 --refreeze", "reliability alter flights"):
         assert command in raised.value.what_to_do
-
-
-def distances_of(batch):
-    return {"distances": batch}
 
 
 # --- what fails an attempt -----------------------------------------------------------------------
@@ -120,37 +117,33 @@ def test_a_driver_of_a_fenced_attempt_does_nothing(twenty_rows, pipeline, connec
     assert rows(connection, "SELECT count(*) FROM reliability.ack") == [(0,)]
 
 
-def forget_accounting(batch):
-    return {"per_customer": batch, "per_day": batch.groupBy("day", "price").count()}
-
-
-def forget_a_state(batch):
-    return {"per_customer": batch}
-
-
-def forget_a_column(batch):
-    return {"per_customer": batch.drop("price"), "per_day": batch}
-
-
-def round_the_price(batch):
-    return {"per_customer": batch.withColumn("price", batch.price.cast("double")), "per_day": batch}
-
-
 @pytest.mark.parametrize(
-    ("process", "error", "what"),
+    ("changed", "error", "what"),
     [
-        (forget_accounting, FrameWithoutAccounting, "per_day"),
-        (forget_a_state, SchemaMismatch, "per_day"),
-        (forget_a_column, SchemaMismatch, "price"),
-        (round_the_price, SchemaMismatch, "double in Spark does not fit"),
+        (
+            lambda b: {"per_day": b.groupBy("day", "price").count()},
+            FrameWithoutAccounting,
+            "per_day",
+        ),
+        (lambda b: {"per_day": None}, SchemaMismatch, "per_day"),
+        (lambda b: {"per_customer": b.drop("price")}, SchemaMismatch, "price"),
+        (
+            lambda b: {"per_customer": b.withColumn("price", b.price.cast("double"))},
+            SchemaMismatch,
+            "double in Spark does not fit",
+        ),
     ],
+    ids=["no accounting", "no state", "no column", "a rounded price"],
 )
 def test_a_frame_that_does_not_fit_is_refused_at_plan_time(
-    twenty_rows, spark, process, error, what
+    twenty_rows, spark, changed, error, what
 ):
-    topology = shop(twenty_rows, process)
+    def process(batch):
+        frames = {"per_customer": batch, "per_day": batch} | changed(batch)
+        return {name: frame for name, frame in frames.items() if frame is not None}
+
     with pytest.raises(error, match=what):
-        staged(spark, topology, month(1997, 1))
+        staged(spark, shop(twenty_rows, process), month(1997, 1))
 
 
 def test_a_file_that_changed_after_its_batch_was_emitted(twenty_rows, python_pipeline, connection):
@@ -173,14 +166,12 @@ def test_a_file_that_changed_after_its_batch_was_emitted(twenty_rows, python_pip
     assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
 
 
-def in_five_parts(batch):
-    return {"lines": batch.repartition(5)}
-
-
 def test_an_attempt_stages_on_so_many_sessions_and_no_more(folder, pipeline, connection):
     lines = State("lines", values={"customer": Append("customer", "bigint")})
     spout = shop(folder).spout
-    topology = Topology("lines", spout, [lines], in_five_parts, max_staging_sessions=2)
+    topology = Topology(
+        "lines", spout, [lines], lambda b: {"lines": b.repartition(5)}, max_staging_sessions=2
+    )
     pipe = pipeline(topology)
     pipe.emit(month(1997, 1))
     pipe.process(1)

@@ -20,6 +20,7 @@ from reliability.cli import app
 from reliability.core.errors import CorrectionRefused, CorrectionStale, ReplayNotPossible
 from reliability.core.set_aside import Correction
 from reliability.core.texts import as_exact_json, parse_exact, parse_unambiguous
+from reliability.deployment.lazy import pa, pq
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.spark.frames.corrections import _Change, _typed, with_corrections
@@ -59,8 +60,6 @@ def positive(batch):
 
 
 def write_exact(path, rows):
-    import pyarrow as pa
-
     types = {"customer": pa.int64(), "day": pa.date32(), "price": pa.decimal128(10, 2)}
     exact = {"exact": pa.decimal128(38, 20), "long": pa.int64()}
     write_parquet(path, rows, pa.schema(types | exact))
@@ -256,9 +255,6 @@ def by_k(**values):
 
 
 def write_priced(path, keys, prices):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"k": keys, "p": pa.array(prices, pa.int64())}), path)
 
 
@@ -313,9 +309,6 @@ def masked_for_one(batch):
 
 @pytest.mark.slow
 def test_each_line_is_compared_with_the_row_that_it_is_from(tmp_path, pipeline, connection):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     source = {"k": [1, 2], "email": ["a@b", "c@d"], "note": [None, None], "p": [1, -1]}
     types = {"note": pa.string()}
     pq.write_table(
@@ -496,9 +489,6 @@ def negative_of_each(batch):
 
 @pytest.mark.slow
 def test_columns_of_any_name_and_rows_that_are_no_source_rows(tmp_path, pipeline, connection):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     table = {
         "k": pa.array([1, 2, 3, 4]),
         "p": pa.array([-1, 2, 2, 1]),

@@ -50,12 +50,8 @@ def in_a_window(frame):
     return select(frame.withColumn("place", place), *COLUMNS)
 
 
-def fanned_out(frame):
-    return reliability.fan_out(frame.withColumn("e", F.array("v", "g")), "e").drop("e")
-
-
-def fanned_out_unevenly(frame):
-    return reliability.fan_out(frame.withColumn("e", F.col("tags")), "e").drop("e")
+def fanned_out(frame, elements):
+    return reliability.fan_out(frame.withColumn("e", elements), "e").drop("e")
 
 
 CLEAN = {
@@ -72,8 +68,8 @@ CLEAN = {
     "union": lambda f: f.where("g < 2").union(f.where("g >= 2")),
     "drop": lambda f: reliability.drop(f, "v = 3", "three"),
     "quarantine": lambda f: reliability.quarantine(f, F.col("id") == 5, "five"),
-    "fan_out": fanned_out,
-    "uneven fan_out": fanned_out_unevenly,
+    "fan_out": lambda f: fanned_out(f, F.array("v", "g")),
+    "uneven fan_out": lambda f: fanned_out(f, F.col("tags")),
 }
 
 

@@ -34,10 +34,6 @@ from tests.support.fix_postgres import execute, wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 
-def statuses(world):
-    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
-
-
 def requests(world, txid=1):
     return [
         (r["run_id"], r["kind"], r["status"]) for r in world.look().requests if r["txid"] == txid
@@ -59,7 +55,7 @@ def test_a_retry_after_success_is_no_replay_and_a_clear_is(new_world):
     world.clear("A", 1)
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "SATISFIED")]
-    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    assert world.statuses() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
 
 
 def test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay(new_world):
@@ -69,7 +65,7 @@ def test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay(new_world
     world.work("A", 1, "commit")
     world.clear("A", 1)
     world.work("A", 1, "commit")
-    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    assert world.statuses() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
     world.clear("A", 1)
     who = replace(world.who("A", 1, "process"), later_tasks=frozenset({"commit", "settle"}))
     request = world.runner.contact(1, who)
@@ -144,7 +140,7 @@ def test_a_processed_attempt_of_another_run_is_taken_as_ones_own(new_world):
     world.emit("B")
     world.work("A", 1, "process")
     world.work("B", 1, "commit")
-    assert statuses(world) == {"1:0": "COMMITTED"}
+    assert world.statuses() == {"1:0": "COMMITTED"}
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("B", "COMMIT", "SATISFIED")]
 
 
@@ -165,7 +161,7 @@ def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(new_world):
     world.claim("A", 1, "process")
     for run, status in (("B", "PROCESSING"), ("A", "FENCED")):
         world.runner.close(1, Run(dag_id=world.name, run_id=run), "torn down")
-        assert statuses(world) == {"1:0": status}
+        assert world.statuses() == {"1:0": status}
 
 
 def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(new_world):
@@ -310,7 +306,7 @@ def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_cont
     world.hours_pass(Silent.AIRFLOW)
     world.sweep()
     assert requests(world) == [("A", "COMMIT", "GIVEN_UP")]
-    assert statuses(world) == {"1:0": "FENCED"}
+    assert world.statuses() == {"1:0": "FENCED"}
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED")]
 
@@ -373,11 +369,11 @@ def test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced(
         monkeypatch.setattr(dry_run_module, when, end_first)
         with pytest.raises(AttemptFenced):
             world.work("A", 1, "commit", is_dry_run=True)
-        assert [*statuses(world).values()] == [*expected, "FENCED"], when
+        assert [*world.statuses().values()] == [*expected, "FENCED"], when
         world.clear("A", 1)
         world.work("A", 1, "commit", is_dry_run=True)
         expected += ["FENCED", "DRY_RUN"]
-        assert [*statuses(world).values()] == expected, when
+        assert [*world.statuses().values()] == expected, when
 
 
 @pytest.mark.parametrize("graph", ["one", "side", "chain"])
@@ -388,7 +384,7 @@ def test_a_commit_task_whose_attempt_fell_gets_everything_done(new_world, graph)
     world.claim("A", 1, first)
     world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
     world.work("A", 1, "commit")
-    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+    assert world.statuses() == {"1:0": "FAILED", "1:1": "COMMITTED"}
 
 
 def test_a_task_runs_the_steps_that_its_own_reads_from(new_world):
@@ -398,7 +394,7 @@ def test_a_task_runs_the_steps_that_its_own_reads_from(new_world):
     world.work("A", 1, "right", acts=1)
     assert next_action(world, "A", 1, "right") == Submit("left")
     world.work("A", 1, "right")
-    assert statuses(world) == {"1:0": "PROCESSED"}
+    assert world.statuses() == {"1:0": "PROCESSED"}
 
 
 def test_what_a_sweep_gives_up_meanwhile_gets_no_attempt(new_world):
@@ -420,7 +416,7 @@ def test_what_a_sweep_gives_up_meanwhile_gets_no_attempt(new_world):
         wait_until_it_waits(world.connection, "who begins")
     thread.join(timeout=30)
     assert granted == [None]
-    assert statuses(world) == {}
+    assert world.statuses() == {}
 
 
 def test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided(new_world):

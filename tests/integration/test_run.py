@@ -20,6 +20,7 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
     SourceNotReady,
 )
+from reliability.deployment.lazy import pa, pq
 from reliability.spark import run_here
 from reliability.transaction import interval_run
 from reliability.transaction.correct.drop import drop_topology
@@ -196,9 +197,6 @@ def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
     spark, connection, tmp_path
 ):
     """V5: it stayed there, so a replay and the next batch counted by an old list of prices."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     prices, orders = (
         tmp_path / "prices.parquet",
         FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m-%d}}/*.parquet"),

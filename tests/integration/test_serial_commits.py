@@ -19,10 +19,6 @@ from tests.support.fix_postgres import rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 
-def statuses(world):
-    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
-
-
 def processed(world, *txids):
     for txid in txids:
         world.work("A", txid, "process")
@@ -91,7 +87,7 @@ def test_an_attempt_is_not_granted_for_other_states_than_the_ledgers(new_world):
     world.runner = TransactionRunner(changed, world.connection, world.runner.leases)
     with pytest.raises(StateDefinitionChanged, match=TOTALS):
         world.claim("A", 2, "process")
-    assert statuses(world) == {"1:0": "COMMITTED"}
+    assert world.statuses() == {"1:0": "COMMITTED"}
 
 
 def test_when_a_group_is_refused_only_the_guilty_txid_blocks(new_world):
@@ -100,7 +96,7 @@ def test_when_a_group_is_refused_only_the_guilty_txid_blocks(new_world):
     processed(world, 3, 2, 1)
     with pytest.raises(UnexpectedAnswer, match="poor"):
         world.runner.commit(2)
-    assert statuses(world) == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
+    assert world.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
 
 
 def test_a_vote_runs_the_real_apply_so_that_all_commit_or_none(new_world):
@@ -110,10 +106,10 @@ def test_a_vote_runs_the_real_apply_so_that_all_commit_or_none(new_world):
     with pytest.raises(UnexpectedAnswer, match="poor"):
         world.runner.commit(1)
     seen = world.look()
-    assert statuses(world) == {"1:0": "FAILED"}
+    assert world.statuses() == {"1:0": "FAILED"}
     assert seen.checkpoint["phase"] == "COMMITTED"
     world.work("A", 1, "commit")
-    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+    assert world.statuses() == {"1:0": "FAILED", "1:1": "COMMITTED"}
 
 
 def test_a_newer_attempt_fences_the_older_one_in_every_database(new_world):

@@ -19,6 +19,7 @@ from reliability.core.errors import (
     RowsUnaccounted,
     SchemaMismatch,
 )
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.frames.quarantined import ITEM, ROW
 from reliability.spark.frames.set_aside_rows import evaluate, noting
 from reliability.transaction.correct.rollback import roll_back
@@ -47,9 +48,6 @@ LIKE_OURS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = tmp_path_factory.mktemp("shop")
     path = write_parquet(folder / "1997-01" / "a.parquet", ROWS)
     table = pq.read_table(path)
@@ -245,9 +243,6 @@ LINES = ["a b c", "d", "", "e f"]
 @pytest.fixture(scope="module")
 def in_lines(tmp_path_factory):
     """Make a topology over a file of lines, with a state of words for each name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = tmp_path_factory.mktemp("lines") / "lines.parquet"
     pq.write_table(pa.table({"line": LINES}), path)
 

@@ -20,13 +20,9 @@ from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import ROOT, rows
 
 
-def count_by(batch):
-    return {"totals": batch}
-
-
 def emitter(connection, spout, name="tables"):
     totals = State("totals", values={"n": Count(), "total": Sum("v")}, table=f"public.{name}")
-    topology = Topology(name, spout, [totals], count_by, max_spout_pending=3)
+    topology = Topology(name, spout, [totals], lambda b: {"totals": b}, max_spout_pending=3)
     return pipeline_of(topology, connection)
 
 
@@ -381,12 +377,10 @@ def accounts(database, connection):
         table="public.balances",
     )
     spout = TableSpout("accounts", key="version", rows_change=True, opaque=True)
-    topology = Topology("accounts", spout, [balances], upsert, max_spout_pending=3)
+    topology = Topology(
+        "accounts", spout, [balances], lambda b: {"balances": b}, max_spout_pending=3
+    )
     return pipeline_of(topology, connection)
-
-
-def upsert(batch):
-    return {"balances": batch}
 
 
 def balances(connection):

@@ -16,6 +16,7 @@ import pytest
 import reliability
 from reliability import Append, Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.process import prepare
 from reliability.spark.session import (
     DEPRECATED,
@@ -148,9 +149,6 @@ def spout_of(format, folder):
 
 
 def write_parquet(path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     moments = [datetime(2024, 1, 1, 23, 30, tzinfo=timezone.utc), datetime(1, 1, 1)]
     table = pa.table(
         {

@@ -223,8 +223,9 @@ def test_txids_give_the_aggregate_of_all_rows_and_a_replay_that_with_its_new_one
                 assert found(one) == expected(one.state, committed)
                 folded = [row[2:] for row in kept(one) if row[0] <= through]
                 assert len(folded) == len(set(folded))
-            replayable = replayable_txids(name, through, len(batches))
-            if replayable:
+            last = len(batches)
+            first = {"opaque": last, "transactional": last + 1}.get(name, through + 1)
+            if replayable := range(first, last + 1):
                 txid = replayable[place % len(replayable)]
                 one.replay(txid, rows, parts)
                 committed[txid] = rows
@@ -245,12 +246,6 @@ def test_txids_give_the_aggregate_of_all_rows_and_a_replay_that_with_its_new_one
             assert one.staged() == []
 
 
-def replayable_txids(name, compacted_through, last):
-    """Return what a state of this kind can replace of the txids 1 to `last`."""
-    first = {"opaque": last, "transactional": last + 1}.get(name, compacted_through + 1)
-    return range(first, last + 1)
-
-
 # --- an order of one's own (H6) ------------------------------------------------------------------
 
 
@@ -260,12 +255,6 @@ def order_of(day, x, **values):
 
 def by_month(aggregator):
     return State("s", key={"k": "bigint"}, values={"v": aggregator("v", BY_DAY, "text")})
-
-
-@pytest.fixture
-def tx(shared_connection):
-    with rolled_back(shared_connection) as tx:
-        yield tx
 
 
 @pytest.mark.parametrize(

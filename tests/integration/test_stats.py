@@ -7,6 +7,7 @@ import socket
 from collections import defaultdict
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,16 +110,11 @@ def test_an_attempt_without_a_commit_is_counted_and_a_task_without_one_is_not(
     ended = rows(connection, "SELECT lower(status) FROM reliability.attempt")
     assert told[f"airflow.reliability.{ended[0][0]}"] == ["1|c"]
     assert told["airflow.reliability.attempts.shop"] == ["1|c"]
-    monkeypatch.setattr(
-        "reliability.transaction.run.decide", lambda *_: raise_(AttemptIncomplete("no attempt"))
-    )
+    died = Mock(side_effect=AttemptIncomplete("no attempt"))
+    monkeypatch.setattr("reliability.transaction.run.decide", died)
     with pytest.raises(Exception, match="no attempt"):
         spark.run(1)
     assert daemon.told() == {}
-
-
-def raise_(error):
-    raise error
 
 
 def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection):

@@ -25,12 +25,6 @@ FLOAT = "double precision"
 TOO_LARGE = "out of range|overflow"  # as Postgres calls it
 
 
-@pytest.fixture
-def tx(shared_connection):
-    with rolled_back(shared_connection) as tx:
-        yield tx
-
-
 def state(type_, **more: Any):
     return State("s", key={"k": "bigint"}, values={"n": Count(), "total": Sum("v", type_), **more})
 

@@ -20,19 +20,16 @@ from reliability import Count, Csv, FileSpout, JsonLines, State, Sum, Topology
 from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NoItems
+from reliability.core.spout import NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.spark.driver import _summary
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.values import as_text, as_typed, misfit, translate_value_errors, typed
 from reliability.spouts.text import line_end
+from tests.support.batches import meta_of
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 from tests.support.variants import variants
-
-
-def meta_of(spout):
-    items = tuple(spout.plan(None, NoItems()))
-    return BatchMeta(items=items, emitted=spout.count(items))
 
 
 def read(spark, spout):
@@ -203,10 +200,6 @@ def test_a_column_that_spark_would_fill_itself_is_read(tmp_path, spark):
     assert read(session, spout) == read(spark, spout) == [("x", 1, "y")]
 
 
-def pass_on(batch):
-    return {"totals": batch}
-
-
 @in_both_engines
 def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     tmp_path, connection, pipeline
@@ -215,7 +208,7 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     topology = Topology(
         "prices",
         spout=FileSpout(f"{tmp_path}/*", 9, format=Csv(), schema="n int, price decimal(10,2)"),
-        process=pass_on,
+        process=lambda batch: {"totals": batch},
         states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
     )
     prices = pipeline(topology)
@@ -370,9 +363,6 @@ def test_every_name_is_read_or_refused(tmp_path, spark):
 
 def write_numbers(path, number):
     """A Parquet file that has as many rows as no other; pyarrow takes not every name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True)
     whole = path.parents[1] / "whole"
     pq.write_table(pa.table({"n": [number] * (number + 1)}), whole)

@@ -40,14 +40,6 @@ STATUS = "SELECT txid, attempt_id, status FROM reliability.attempt ORDER BY 1, 2
 C = "SELECT commit_number FROM reliability.checkpoint WHERE phase = 'COMMITTED'"
 
 
-def customers(batch):
-    return {"per_customer": batch}
-
-
-def days(batch):
-    return {"per_day": batch}
-
-
 def spread(folder):
     """A step for each database."""
     return Topology(
@@ -63,17 +55,11 @@ def spread(folder):
             ),
         ],
         steps=[
-            Step("customers", customers, feeds=["per_customer"]),
-            Step("days", days, feeds=["per_day"]),
+            Step("customers", lambda batch: {"per_customer": batch}, feeds=["per_customer"]),
+            Step("days", lambda batch: {"per_day": batch}, feeds=["per_day"]),
         ],
         max_spout_pending=2,
     )
-
-
-@pytest.fixture
-def warehouse(add_database):
-    """A session with the second database."""
-    return add_database("warehouse")
 
 
 @pytest.fixture

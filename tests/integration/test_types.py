@@ -17,6 +17,7 @@ from psycopg2.sql import SQL
 from reliability import Count, Latest, Max, State
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SchemaMismatch, TextNotStorable, UnexpectedAnswer
+from reliability.deployment.lazy import pa
 from reliability.spark.stage.stage_task import BinaryRows
 from reliability.states.digest import DIGEST
 from tests.support.fix_postgres import rolled_back
@@ -29,8 +30,6 @@ IDS = ["5f0c8f2e-2a0b-4b7a-9d55-1f6c2b1d0001", "ffffffff-ffff-ffff-ffff-ffffffff
 
 def shapes() -> dict[str, tuple[Any, list[Any]]]:
     """Postgres type -> (Arrow type, values); the first two differ, all of them are unlike."""
-    import pyarrow as pa
-
     stamps = [datetime(1997, 1, 2, 3, 4, 5, 678901), datetime(1, 1, 1), datetime(9999, 12, 31)]
     scalars: dict[str, tuple[Any, list[Any]]] = {
         "smallint": (pa.int16(), [-(2**15), 2**15 - 1]),
@@ -74,8 +73,6 @@ def shown(value):
 
 def copy_in(one, txid, attempt_id, columns):
     """Stage columns of Arrow as a Spark task does."""
-    import pyarrow as pa
-
     number = len(next(iter(columns.values())))
     rest = {c: [1] * number for c in one.tables.reduced_columns() if c not in columns}
     data = {**columns, **rest, DIGEST: [0] * number}
@@ -91,8 +88,6 @@ def copy_in(one, txid, attempt_id, columns):
 
 @pytest.mark.parametrize("type_", shapes())
 def test_a_value_survives_as_key_and_as_value(shared_connection, type_):
-    import pyarrow as pa
-
     arrow, values = shapes()[type_]
     column = pa.array([*values, None], arrow)
     with rolled_back(shared_connection) as tx:
@@ -116,8 +111,6 @@ def test_a_value_survives_as_key_and_as_value(shared_connection, type_):
 
 def test_zeros_are_one_key_and_so_are_nans(shared_connection):
     """Spark groups them so, and so do Postgres's unique keys; what is no key keeps its sign."""
-    import pyarrow as pa
-
     column = pa.array([0.0, -0.0, nan, -nan])
     with rolled_back(shared_connection) as tx:
         one = OneState(
@@ -132,8 +125,6 @@ def test_zeros_are_one_key_and_so_are_nans(shared_connection):
 
 def test_what_postgres_holds_for_one_key_is_one_key(shared_connection):
     """Two texts in Spark may be one uuid or one jsonb: the fold in Postgres takes them for one."""
-    import pyarrow as pa
-
     with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", key={"i": "uuid", "j": "jsonb"}, values={"n": Count()}))
         columns = {
@@ -148,8 +139,6 @@ def test_what_postgres_holds_for_one_key_is_one_key(shared_connection):
 
 
 def test_values_are_as_large_as_postgres_takes_them(shared_connection):
-    import pyarrow as pa
-
     text, document = "ü\n" * 10_000_000, json.dumps({"a": ["x" * 100] * 50_000})
     values = {"t": Latest("t", {"d": "bigint"}, "text"), "j": Latest("j", {"d": "bigint"}, "jsonb")}
     with rolled_back(shared_connection) as tx:
@@ -177,7 +166,7 @@ def test_values_are_as_large_as_postgres_takes_them(shared_connection):
 )
 def test_what_is_no_value_of_the_type_is_refused(shared_connection, type_, value, error):
     with pytest.raises(error):
-        stage_one_value(shared_connection, type_, value)
+        stage_one(shared_connection, type_, pa.array([value]))
 
 
 @pytest.mark.parametrize(
@@ -194,8 +183,6 @@ def test_what_is_no_value_of_the_type_is_refused(shared_connection, type_, value
 def test_a_time_before_or_after_those_of_postgres_is_refused(
     shared_connection, type_, number, error
 ):
-    import pyarrow as pa
-
     is_date = type_ == "date"
     zone = "UTC" if type_.startswith("timestamptz") else None
     column = pa.array([number], pa.int32() if is_date else pa.int64())
@@ -206,15 +193,7 @@ def test_a_time_before_or_after_those_of_postgres_is_refused(
         stage_one(shared_connection, type_, column)
 
 
-def stage_one_value(shared_connection, type_, value):
-    import pyarrow as pa
-
-    stage_one(shared_connection, type_, pa.array([value]))
-
-
 def stage_one(shared_connection, type_, column):
-    import pyarrow as pa
-
     with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", values={"v": Latest("v", {"d": "bigint"}, type_)}))
         copy_in(one, 1, 0, {"_key": pa.array([True]), "v": column})

@@ -47,10 +47,6 @@ def put(database, at, *balances):
         )
 
 
-def upsert(batch):
-    return {"balances": batch}
-
-
 @pytest.fixture
 def story(accounts, connection, spark):
     balances = State(
@@ -59,7 +55,9 @@ def story(accounts, connection, spark):
         values={"balance": Upsert("balance", by={"updated_at": "timestamptz"}, type="integer")},
         table="public.balances",
     )
-    topology = Topology("accounts", SPOUT, [balances], upsert, max_spout_pending=3)
+    topology = Topology(
+        "accounts", SPOUT, [balances], lambda b: {"balances": b}, max_spout_pending=3
+    )
     return pipeline_of(topology, connection, spark)
 
 

@@ -368,6 +368,11 @@ class Shop:
             found = tx.all(SQL(statement), topology=self.name, **parameters)
         return [tuple(row.values()) for row in found]
 
+    def statuses(self, txid: int) -> list[str]:
+        """Return the status of each attempt at a txid."""
+        asked = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
+        return [status for (status,) in self.ask(asked, txid=txid)]
+
 
 def committed(
     connection: LedgerConnection, *batches: list[dict[str, Any]], **parameters: Any

@@ -52,11 +52,6 @@ def many_keys(request, monkeypatch):
 FEW_KEYS = pytest.mark.parametrize("many_keys", [kept_contributions.MANY_KEYS], indirect=True)
 
 
-def statuses(shop, txid):
-    asked = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
-    return [status for (status,) in shop.ask(asked, txid=txid)]
-
-
 def corrected(seed):
     return made(seed + 100)
 
@@ -144,17 +139,17 @@ def test_a_dry_run_tells_what_a_replay_does_and_one_that_died_is_in_nobodys_way(
     told = shop.dry_run(2)
     assert not all(one.is_nothing for one in told)
     assert shop.tables() == before
-    assert statuses(shop, 2) == ["COMMITTED", "DRY_RUN"]
+    assert shop.statuses(2) == ["COMMITTED", "DRY_RUN"]
     run = shop.run_of(2)
     assert shop.runner.settle(run, shop.txids_of(run)) == [t for t in shop.txids_of(run) if t != 2]
     shop.clear(2)
     died = patch.object(run_module, "dry_run_replay", side_effect=KeyboardInterrupt)
     with died, pytest.raises(KeyboardInterrupt):
         shop.transact(2, run, is_dry_run=True)
-    assert statuses(shop, 2) == ["COMMITTED", "DRY_RUN", "PROCESSED"]
+    assert shop.statuses(2) == ["COMMITTED", "DRY_RUN", "PROCESSED"]
     assert shop.runner.commit(2) == []
     assert shop.replay(2) == told
-    assert statuses(shop, 2) == ["REPLACED", "DRY_RUN", "FENCED", "COMMITTED"]
+    assert shop.statuses(2) == ["REPLACED", "DRY_RUN", "FENCED", "COMMITTED"]
     assert shop.runner.settle(run, []) == shop.txids_of(run)
     shop.makes[2] = original
     shop.replay(2)

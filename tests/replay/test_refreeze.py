@@ -18,6 +18,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.deployment.lazy import pa, pq
 from reliability.ledger.read_rows import ends_of
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.refreeze import refreeze
@@ -173,9 +174,6 @@ def test_files_that_changed_went_and_came_back(tmp_path):
 
 
 def test_a_piece_of_a_file_cannot_be_frozen_anew(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": list(range(8))}), path, row_group_size=2)
     spout = FileSpout(f"{tmp_path}/*.parquet", max_rows_per_batch=4)

@@ -15,6 +15,7 @@ from reliability.core.spout import SpoutKind
 from reliability.core.state import OpaqueState, StateKind, TransactionalState
 from tests.simulation.contents import BEST, LINES, TOTALS, VIEW
 from tests.simulation.source import Source
+from tests.support.without_spark import never
 
 KINDS = {
     StateKind.CONTRIBUTION: State,
@@ -83,13 +84,13 @@ class Config:
 
     def _steps(self) -> dict[str, Any]:
         if self.graph == "one":
-            return {"process": _never}
+            return {"process": never}
         first, second = self.states
         reads = [first] if self.graph == "chain" else []
         return {
             "steps": [
-                Step("left", _never, feeds=[first]),
-                Step("right", _never, feeds=[second], reads=reads),
+                Step("left", never, feeds=[first]),
+                Step("right", never, feeds=[second], reads=reads),
             ]
         }
 
@@ -128,10 +129,6 @@ _DEFINITIONS: dict[str, dict[str, Any]] = {
         "as_view": True,
     },
 }
-
-
-def _never(*_: Any) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
 
 
 rarely = st.sampled_from([False] * 6 + [True])

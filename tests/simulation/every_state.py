@@ -396,12 +396,13 @@ def search(start: World) -> Search:
             if world not in can_end:
                 can_end.add(world)
                 queue.append(world)
-    stuck = tuple(w for w in came_from if w not in can_end and not _has_no_attempt_left(w))
+    stuck = tuple(
+        world
+        for world in came_from
+        if world not in can_end
+        and all(one.newest + 1 < ATTEMPTS or one.committed is not None for one in world.txids)
+    )
     return Search(states=len(came_from), steps=steps, ends=len(ends), stuck=stuck)
-
-
-def _has_no_attempt_left(world: World) -> bool:
-    return any(one.newest + 1 >= ATTEMPTS and one.committed is None for one in world.txids)
 
 
 def _way(world: World, came_from: dict[World, tuple[World, Move] | None]) -> list[Move]:

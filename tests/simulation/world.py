@@ -150,6 +150,10 @@ class World(Unattended):
 
     # --- looking ---------------------------------------------------------------------------------
 
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each attempt, as 7:2 -> COMMITTED."""
+        return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in self.look().attempts}
+
     def look(self) -> Observed:
         """Check all that can be seen now."""
         with FAULTS.armed(None):

@@ -8,6 +8,7 @@ from typing import Any
 
 from reliability.core.fold import Fold
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, NoItems, Spout
+from reliability.deployment.lazy import pa, pq
 
 
 def batches_of(spout: Spout, taken: AllocatedItems | None = None) -> list[BatchMeta]:
@@ -29,9 +30,6 @@ def fold_of_rows(rows: Iterable[Any]) -> Fold:
 
 def write_numbers(path: Path, numbers: Sequence[int], group: int = 4) -> None:
     """Write a Parquet file of one column `n`, in row groups of so many rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({"n": pa.array(numbers, pa.int64())})
     pq.write_table(table, path, row_group_size=group)

@@ -296,6 +296,18 @@ def add_database(template, monkeypatch) -> Iterator[Callable[[str], LedgerConnec
         yield add
 
 
+@pytest.fixture
+def east(add_database: Callable[[str], LedgerConnection]) -> LedgerConnection:
+    """A session with a second database, of this name."""
+    return add_database("east")
+
+
+@pytest.fixture
+def warehouse(add_database: Callable[[str], LedgerConnection]) -> LedgerConnection:
+    """The same, of this name."""
+    return add_database("warehouse")
+
+
 @pytest.fixture(scope="module")
 def shared_connection(template) -> Iterator[LedgerConnection]:
     """A session with a database for the tests of a module, each of which rolls back."""
@@ -313,6 +325,13 @@ def rolled_back(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
     with suppress(RolledBack), connection.transaction() as tx:
         yield tx
         raise RolledBack
+
+
+@pytest.fixture
+def tx(shared_connection) -> Iterator[DatabaseTransaction]:
+    """A transaction of that session, which is rolled back."""
+    with rolled_back(shared_connection) as tx:
+        yield tx
 
 
 @pytest.fixture

@@ -28,6 +28,13 @@ def spark(environment) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def no_cache(spark) -> Iterator[None]:
+    """Leave nothing cached behind."""
+    yield
+    spark.catalog.clearCache()
+
+
+@pytest.fixture
 def kit(environment, spark) -> Iterator[Pipeline]:
     """The fixture `pipeline` of the plugin for users, with this run's server and Spark."""
     from reliability.testing.pipeline import Pipeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.fold import Fold
 from reliability.core.spout import AllocatedItems, BatchMeta, SourceItem, Spout
@@ -31,6 +31,11 @@ class WithoutSpark(Spout):
 
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
         return meta.items
+
+
+def never(*_: Any) -> dict[str, Any]:
+    """The process function of topologies whose attempts are staged without Spark."""
+    raise AssertionError("there is no Spark here")
 
 
 def unknown_of(items: Sequence[MemorySlice], allocated: AllocatedItems) -> list[SourceItem]:

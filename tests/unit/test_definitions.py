@@ -13,6 +13,7 @@ from reliability import (
     Avg,
     Count,
     First,
+    History,
     Latest,
     Max,
     MemorySpout,
@@ -91,6 +92,14 @@ def test_a_type_that_postgres_spells_otherwise_is_said_to_be_unsupported(value):
         ),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
         lambda: topology(engine="connect"),
+        lambda: History(),
+        lambda: History(txids=0),
+        lambda: History(days=0),
+        lambda: History(days=float("nan")),
+        lambda: History(days=1e7),
+        lambda: State("a", values={"v": Append("v")}, keep=History(txids=1)),
+        lambda: OpaqueState("a", values={"n": Count()}, keep=History(txids=1)),
+        lambda: TransactionalState("a", values={"n": Count()}, keep=History(txids=1)),
     ],
 )
 def test_nonsense_is_refused(make):

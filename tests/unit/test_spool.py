@@ -13,15 +13,6 @@ from reliability.spark.stage.spool import Delivery, Mode, spooled
 BATCH = 800  # bytes: a hundred numbers
 
 
-def batch_from(number):
-    numbers = pa.array(range(number, number + 100), pa.int64())
-    return pa.RecordBatch.from_arrays([numbers], names=["n"])
-
-
-def bytes_held():
-    return pa.total_allocated_bytes()
-
-
 def delivered(*batches):
     delivery = Delivery()
     for size, seconds in batches:
@@ -61,7 +52,7 @@ class Source:
         for number in range(self.batches):
             self.asked += 1
             self.now += self.seconds_each
-            yield batch_from(number)
+            yield pa.record_batch({"n": pa.array(range(number, number + 100), pa.int64())})
 
     def spooled(self):
         return spooled(iter(self), clock=lambda: self.now)
@@ -89,10 +80,6 @@ def files(monkeypatch):
     return opened
 
 
-def first_numbers(batches):
-    return [batch.column(0)[0].as_py() for batch in batches]
-
-
 @pytest.mark.parametrize(
     ("batches", "seconds_each", "asked", "written"),
     [
@@ -109,17 +96,17 @@ def test_all_batches_come_in_order_and_slow_ones_are_there_before(
     source = Source(batches, seconds_each)
     with source.spooled() as ready:
         assert source.asked == asked
-        assert first_numbers(ready) == list(range(batches))
+        assert [batch["n"][0].as_py() for batch in ready] == list(range(batches))
     assert len(files) == written
 
 
 def test_what_was_read_is_let_go_of():
     source = Source(9, 2)
     with source.spooled() as ready:
-        before = bytes_held()
+        before = pa.total_allocated_bytes()
         for _ in range(4):
             next(ready)
-        assert bytes_held() <= before - 4 * BATCH
+        assert pa.total_allocated_bytes() <= before - 4 * BATCH
 
 
 def test_the_file_goes_away_whatever_happens(files):
