@@ -58,15 +58,16 @@ def reliability_spark() -> Iterator[SparkSession]:
     pin_zone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
-        patch.setenv(OPTIONS, quick_options(os.environ))
-        patch.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
-        session = (
-            session_builder("reliability tests")
-            .master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .getOrCreate()
-        )
+        with pytest.MonkeyPatch.context() as of_jvm:  # and of what it starts, not of the tests
+            of_jvm.setenv(OPTIONS, quick_options(os.environ))
+            of_jvm.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
+            session = (
+                session_builder("reliability tests")
+                .master("local[2]")
+                .config("spark.ui.enabled", "false")
+                .config("spark.sql.shuffle.partitions", "2")
+                .getOrCreate()
+            )
         yield session
         session.stop()
 
