@@ -268,6 +268,8 @@ class SettleOperator(WaitingOperator):
                 raise AirflowSkipException("nothing was to be emitted")
             if emit != "success":
                 raise self._without(emit, run)
+        if self.txids is not None:  # others are those of a deleted run that had its id
+            committed = [txid for txid in committed if txid in txids]
         if is_asked_for(DRY_RUN, context):
             self.log.warning("%s", dry_run_notice(context))
         if committed:

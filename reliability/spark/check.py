@@ -35,12 +35,7 @@ from reliability.core.state import State
 from reliability.core.types import base_type, fits, read_as
 from reliability.deployment.lazy import F
 from reliability.spark.driver import as_error
-from reliability.spark.driver_environment import (
-    OPTIONS,
-    QUICK,
-    driver_environment,
-    with_options,
-)
+from reliability.spark.driver_environment import OPTIONS, driver_environment, quick_options
 from reliability.spark.frames.set_aside_rows import Noted, mark_of, mark_staged, on_the_way
 from reliability.spark.frames.storable import is_unstorable, or_false
 from reliability.spark.frames.unaccounted import check_arrived
@@ -146,7 +141,7 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
         yield active
         return
     environment = driver_environment(os.environ, code, master="local")
-    environment[OPTIONS] = with_options(environment, *QUICK)
+    environment[OPTIONS] = quick_options(environment)
     for name in {*os.environ} - {*environment}:
         del os.environ[name]
     os.environ.update(environment)

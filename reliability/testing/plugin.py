@@ -52,21 +52,22 @@ def reliability_server() -> Iterator[TestServer]:
 def reliability_spark() -> Iterator[SparkSession]:
     """Lend a local Spark with the settings of a driver; override it to use another one."""
     from reliability.deployment.address import CREDENTIALS
-    from reliability.spark.driver_environment import OPTIONS, QUICK, with_options
+    from reliability.spark.driver_environment import OPTIONS, quick_options
     from reliability.spark.session import pin_zone, session_builder
 
     pin_zone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # PATH may have another one
-        patch.setenv(OPTIONS, with_options(os.environ, *QUICK))
-        patch.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
-        session = (
-            session_builder("reliability tests")
-            .master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .getOrCreate()
-        )
+        with pytest.MonkeyPatch.context() as of_jvm:  # and of what it starts, not of the tests
+            of_jvm.setenv(OPTIONS, quick_options(os.environ))
+            of_jvm.delenv(CREDENTIALS, raising=False)  # Spark's tasks would ask it
+            session = (
+                session_builder("reliability tests")
+                .master("local[2]")
+                .config("spark.ui.enabled", "false")
+                .config("spark.sql.shuffle.partitions", "2")
+                .getOrCreate()
+            )
         yield session
         session.stop()
 

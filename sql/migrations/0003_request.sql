@@ -18,7 +18,7 @@ CREATE TABLE reliability.request (
     renewed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at       timestamptz,
     tasks_ended_at timestamptz,             -- when the run's tasks for the txid had ended
-    is_done_in_airflow boolean NOT NULL DEFAULT false,  -- its commit task had succeeded by then
+    is_done_in_airflow boolean NOT NULL DEFAULT false,  -- its commit task had not failed by then
     problem_code   text,                    -- what a task has met before an attempt could begin,
     problem        text,                    -- and no attempt could tell; NULL again when one begins
     problem_remedy text,                    -- unless it is that of the code

@@ -71,7 +71,8 @@ SELECT DISTINCT interval_start, interval_end, interval_zone, run_id FROM reliabi
 
 -- earlier_txids --
 -- The txids that a run has requested, and those of its data interval. Under its id another run may have read
--- another interval and been deleted: what that has done is not asked for again.
+-- another interval and been deleted: what that has done is not asked for again. A run that takes over what
+-- others have left asks again for all of it.
 SELECT txid FROM reliability.request_outcome
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
    AND (%(interval_start)s::timestamptz IS NULL OR %(takes_over)s OR NOT is_done)

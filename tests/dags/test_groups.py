@@ -280,7 +280,7 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
     def settle(*_: object) -> list[int]:
         for error in undone:
             raise error
-        return []
+        return [1, 2]  # 1 of a deleted run that had its id
 
     monkeypatch.setattr(
         "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
@@ -290,7 +290,7 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
     monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": states[0]})
     given = context(task_id, {})
     task = given["ti"].task
-    task.txids = None
+    task.txids, task.assets = None, ()
     with pytest.raises(AirflowSkipException):
         task.execute(given)
     for state, said in (("upstream_failed", "`aa.emit` did not start"), ("failed", "not succeed")):
@@ -305,8 +305,8 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
     with pytest.raises(AirflowFailException, match=r"`aa\.emit` did not start"):
         task.execute(given)
     given["dag_run"].conf = {}
-    states[:], task.txids = ["success"], []
-    assert task.execute(given) == []
+    states[:], task.txids = ["success"], [2]
+    assert task.execute(given) == [2]
     # what an earlier try has left undone is no skip
     states[:], task.txids = ["skipped"], None
     undone.append(RunUnsatisfied("txid 1 not done"))

@@ -118,7 +118,7 @@ def test_whatever_dies_the_tables_are_those_of_a_clean_run(kit):
 
 
 OWN = """
-    import pytest
+    import os, pytest
     from reliability import Sum
     from tests.integration.test_pipeline_kit import as_they_are, with_a_weight, words
 
@@ -135,6 +135,9 @@ OWN = """
     @pytest.mark.faultpoints
     def test_without_the_fixture():
         pass
+
+    def test_of_the_users():
+        assert os.environ["RELIABILITY_CREDENTIALS"] == "of_the_users:password"
 """
 
 
@@ -145,15 +148,12 @@ def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_pa
     # whatever Python PATH has
     variables = {**os.environ, TEST_DSN: "service=admin dbname=postgres", "PATH": "/usr/bin:/bin"}
     variables.pop("PYSPARK_PYTHON", None)
+    variables["RELIABILITY_CREDENTIALS"] = "of_the_users:password"
+    command = [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
-    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("called\n") > 20
     assert "state words lacks word=" in done.stdout
     assert "needs the fixture `pipeline`" in done.stdout

@@ -82,9 +82,6 @@ def test_spark_submit_is_spark_homes_else_the_paths_else_this_pythons(tmp_path, 
     # who looks along the PATH of that environment, as Airflow's provider does, finds the same
     found = driver_environment(environment)
     assert find_spark_submit({"PATH": found["PATH"]}) == str(of_home)
-
-
-def test_nothing_is_found_where_nothing_is(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert find_spark_submit({"PATH": str(tmp_path)}) is None
 

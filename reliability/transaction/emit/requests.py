@@ -152,18 +152,28 @@ def close(
     """
     key = TxidKey(topology, txid)
     with connection.transaction() as tx:
-        row = tx.first("latest_request", task="", later_tasks=[], began_at=None, **key, **run)
+        row = _latest(tx, key, run)
         if row is not None and has_failed and row["is_done_in_airflow"]:
-            _close_unheard(tx, key, run, is_dry_run=row["is_dry_run"])
+            _close_unheard(tx, key, run)
         tx.run("record_tasks_ended", has_succeeded=not has_failed, **key, **run)
         return row is not None and _close_in(tx, row["request_id"], reason)
 
 
-def _close_unheard(tx: DatabaseTransaction, key: TxidKey, run: Run, *, is_dry_run: bool) -> None:
-    """Ask for what was cleared although no task lives to ask for it: the run is not done (R1)."""
+def _latest(tx: DatabaseTransaction, key: TxidKey, run: Run) -> Row | None:
+    return tx.first("latest_request", task="", later_tasks=[], began_at=None, **key, **run)
+
+
+def _close_unheard(tx: DatabaseTransaction, key: TxidKey, run: Run) -> None:
+    """Ask for what was cleared although no task lives to ask for it: the run is not done (R1).
+
+    A task that was cleared again may have asked while this one waited for the lock (C1).
+    """
     hold_topology(tx, key.topology)
+    row = _latest(tx, key, run)
+    if row is None or not row["is_done_in_airflow"]:
+        return
     never = TaskTry(max_tries=0)
-    who = TaskContact(run=run, task="", this_try=never, is_dry_run=is_dry_run)
+    who = TaskContact(run=run, task="", this_try=never, is_dry_run=row["is_dry_run"])
     _close_in(tx, _open_next(tx, key, who).request_id, UNHEARD)
 
 
@@ -195,8 +205,7 @@ def settle(
         rows = tx.all("latest_requests_of_run", topology=topology, **run)
         if unheard := [row for row in rows if _is_unheard(row, failed)]:
             for row in unheard:
-                key = TxidKey(topology, row["txid"])
-                _close_unheard(tx, key, run, is_dry_run=row["is_dry_run"])
+                _close_unheard(tx, TxidKey(topology, row["txid"]), run)
             rows = tx.all("latest_requests_of_run", topology=topology, **run)
         tx.run("record_tasks_ended", topology=topology, txid=None, has_succeeded=False, **run)
         requests = {row["txid"]: row["request_id"] for row in rows}
