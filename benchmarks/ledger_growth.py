@@ -207,7 +207,7 @@ def parameters(topology: str, txid: int) -> dict[str, Any]:
         "curr_txid": txid + 1, "commit_number": txid, "commit_numbers": [txid],
         "granted_after": -1, "most": 100, "last": 1000,
         "request_lease": 600, "silence": 900, "keep_txids": 1000, "keep_age": None,
-        "after": 0, "through": 0, "database": "",
+        "after": 0, "through": 0, "database": "", "takes_over": False,
     }  # fmt: skip
 
 
