@@ -102,7 +102,7 @@ def test_the_role_of_the_tests_has_other_settings(shared_connection):
 def test_what_is_set_in_one_transaction_is_gone_in_the_next(shared_connection):
     """As a trigger of the user's may do it, or another client of the same pooler."""
     execute(
-        shared_connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 1; SET jit = on"
+        shared_connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 900; SET jit = on"
     )
     assert shown(shared_connection, *PINNED) == PINNED
 
