@@ -114,9 +114,9 @@ def keywords_of(conn_id: str, connection: Any) -> dict[str, str]:
         "user": login,
         "password": password,
     }
-    known = {name: value for name, value in extras.items() if _is_of_libpq(name)}
-    own = {name: value for name, value in fields.items() if value not in (None, "")}
-    return {n: str(value) for n, value in {**known, **own}.items() if value not in (None, "")}
+    known = [(name, value) for name, value in extras.items() if _is_of_libpq(name)]
+    given = [*known, *fields.items()]  # of one name, the last that is not empty
+    return {name: str(value) for name, value in given if value not in (None, "")}
 
 
 def _token(conn_id: str, connection: Any) -> tuple[str, str, int]:

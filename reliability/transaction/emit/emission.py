@@ -271,8 +271,13 @@ class _Emission:
         return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
     def _earlier_txids(self, tx: DatabaseTransaction) -> list[int]:
-        key = {"topology": self.name, "takes_over": self.takes_over}
-        rows = tx.all("earlier_txids", **key, **self.contact.run, **ends_of(self.interval))
+        rows = tx.all(
+            "earlier_txids",
+            topology=self.name,
+            takes_over=self.takes_over,
+            **self.contact.run,
+            **ends_of(self.interval),
+        )
         return [row["txid"] for row in rows]
 
     def _check_room(self, wanted: int, remedy: str = "") -> None:
