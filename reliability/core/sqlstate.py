@@ -7,6 +7,7 @@ server may be away.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 
@@ -44,8 +45,9 @@ _CODES = {
 KINDS = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 
 
-# A table, function or type that was not found.
+# A table, function or type that was not found; or an operator, of which a message gives the sign.
 _UNDEFINED = ("42P01", "42883", "42704")
+_OPERATOR = re.compile(r" [-+*/<>=~!@#%^&|`?]+ ")
 QUALIFY = (
     "write names with their schema: without one, sessions of this package look in pg_catalog only. "
     "A function or trigger of yours gets its own path by ALTER FUNCTION … SET search_path = …."
@@ -87,16 +89,16 @@ _REMEDIES = {
 
 
 def lacks_schema(sqlstate: str, said: str) -> bool:
-    """Say whether a name without a schema was not found.
+    """Say whether a name without a schema was not found, by a message in any language.
 
     >>> lacks_schema("42P01", 'relation "audit" does not exist')
     True
     >>> lacks_schema("42P01", 'relation "public.audit" does not exist')
     False
-    >>> lacks_schema("42883", "operator does not exist: bigint = text")  # a column of another type
+    >>> lacks_schema("42883", "Operator existiert nicht: bigint = text")  # a column of another type
     False
     """
-    return sqlstate in _UNDEFINED and "." not in said and not said.startswith("operator")
+    return sqlstate in _UNDEFINED and "." not in said and not _OPERATOR.search(said)
 
 
 def remedy_of(sqlstate: str) -> str:

@@ -62,7 +62,7 @@ UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp(
  WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP', 'PARKED');
 
 -- reopen_request --
--- Reopen a given-up request whose run shows activity again.
+-- Reopen a given-up request whose run shows activity again; no row: it was closed meanwhile.
 UPDATE reliability.request
    SET status = 'OPEN', ended_at = NULL, renewed_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'GIVEN_UP'

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from reliability.core.clear_or_retry import judge_contact
 from reliability.core.coordinator import Begin, Submit, Wait
 from reliability.core.errors import (
     AttemptFenced,
@@ -317,6 +318,29 @@ def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_cont
     assert world.statuses() == {"1:0": "FENCED"}
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
+def test_a_request_that_is_closed_while_it_is_reopened_is_followed_by_another(
+    new_world, monkeypatch
+):
+    """R3: its task met a ledger that seemed corrupt."""
+    world = new_world()
+    who = world.who("A", 1, "process")
+    world.runner.contact(1, who)
+    world.hours_pass(Silent.AIRFLOW)
+    world.sweep()
+
+    def close_first(*args):
+        with closing(LedgerConnection(world.connection.dsn)) as another:
+            close(another, world.name, 1, who.run, "its tasks ended")
+        monkeypatch.setattr(requests_module, "judge_contact", judge_contact)
+        return judge_contact(*args)
+
+    monkeypatch.setattr(requests_module, "judge_contact", close_first)
+    later = replace(who, this_try=replace(who.this_try, try_id="2"))
+    contact(world.connection, world.name, 1, later)
+    world.clear("A", 1)  # otherwise no task would come after the end of all
+    assert requests(world) == [("A", "COMMIT", "CLOSED"), ("A", "COMMIT", "OPEN")]
 
 
 def test_a_run_at_work_for_longer_than_its_lease_is_not_given_up(new_world, monkeypatch):

@@ -83,7 +83,10 @@ def contact_in(
         if judgement is Contact.OPEN_NEXT:
             request = _open_next(tx, key, contact)
         elif judgement is Contact.REOPEN:
-            request = request_of(tx.one("reopen_request", request_id=latest.request_id))
+            reopened = tx.first("reopen_request", request_id=latest.request_id)
+            if reopened is None:  # its run's end has closed it since it was read
+                return contact_in(tx, topology, txid, contact, may_open_first=may_open_first)
+            request = request_of(reopened)
         else:
             request = latest
     elif may_open_first:
