@@ -13,15 +13,13 @@ import time
 from importlib import import_module
 
 from reliability.spark.imports import find_code, prefer_installed_pyspark
-from reliability.spark.session import pin_zone
 
 IDLE_SECONDS = 600
 NEEDED = ("pandas", "pgpq", "psycopg2", "pyarrow.compute", "reliability.spark.stage.stage_task")
 
 
 def run() -> None:
-    """Import the modules and run pyspark's own daemon, in the driver's time zone (V7)."""
-    pin_zone()
+    """Import the modules and run pyspark's own daemon."""
     prefer_installed_pyspark(sys.path)
     find_code(sys.path)
     for module in NEEDED:

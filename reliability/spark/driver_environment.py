@@ -71,8 +71,11 @@ def with_temporary_folder(environment: Mapping[str, str], folder: str) -> dict[s
 
     A JVM that is killed deletes nothing itself. spark.local.dir, if it is set, wins for Spark's own
     files.
+
+    >>> with_temporary_folder({}, "/tmp/of mine")["SPARK_SUBMIT_OPTS"]
+    '"-Djava.io.tmpdir=/tmp/of mine"'
     """
-    options = f"{environment.get(OPTIONS, '')} -Djava.io.tmpdir={folder}".strip()
+    options = f'{environment.get(OPTIONS, "")} "-Djava.io.tmpdir={folder}"'.strip()
     return {**environment, "TMPDIR": folder, OPTIONS: options}
 
 

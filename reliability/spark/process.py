@@ -22,7 +22,7 @@ from reliability.spark.frames.set_aside_rows import (
     set_unstorable_aside,
     used_calls,
 )
-from reliability.spark.session import pin_new_sessions, pin_settings
+from reliability.spark.session import pin_new_sessions, pin_settings, pin_zone_of_workers
 from reliability.spark.stage.reduce import accounted_frames
 from reliability.spark.supported import check_spark
 
@@ -56,6 +56,7 @@ def prepare(spark: SparkSession) -> None:
     """
     pin_settings(spark)
     pin_new_sessions(spark)
+    pin_zone_of_workers(spark)
     application = spark.sparkContext.applicationId
     if application not in _CHECKED:
         check_spark(spark)

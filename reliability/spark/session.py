@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Spark warns whenever they are set, be it to what they are.
 DEPRECATED = ("spark.sql.parser.escapedStringLiterals", "spark.sql.optimizer.metadataOnly")
+ZONE = "TZ"
 _LEGACY = ".legacy."  # settings with this in their names restore results of an older Spark
 
 PINNED = {
@@ -108,15 +109,20 @@ def session_builder(app_name: str) -> SparkSession.Builder:
     """Return a builder of a session with the project's parent of Python workers."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(app_name).config(
-        "spark.python.daemon.module", "reliability.spark.daemon"
-    )
+    builder = SparkSession.builder.appName(app_name)
+    builder.config("spark.python.use.daemon", "true")
+    return builder.config("spark.python.daemon.module", "reliability.spark.daemon")
 
 
 def pin_zone() -> None:
     """Set the local time of this process, and of those that it starts, to UTC."""
-    os.environ["TZ"] = "UTC"
+    os.environ[ZONE] = "UTC"
     time.tzset()
+
+
+def pin_zone_of_workers(spark: SparkSession) -> None:
+    """Do the same with Python workers, whatever zone their hosts or spark.executorEnv have."""
+    spark.sparkContext.environment[ZONE] = "UTC"
 
 
 def pin_settings(spark: SparkSession) -> None:

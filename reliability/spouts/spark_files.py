@@ -35,7 +35,7 @@ def reads_by_spark(spark: SparkSession, path: str) -> bool:
 def as_spark_reads(spark: SparkSession, paths: Iterable[str]) -> list[str]:
     """Return where files are, as Spark wants it: it reads a path as a glob.
 
-    Hadoop calls S3 `s3a`.
+    Hadoop calls S3 `s3a`, and takes a path without a scheme for one of its default file system.
     """
     places = (_in_hadoop(spark, locate(path)) for path in paths)
     return ["".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in place) for place in places]
@@ -43,7 +43,7 @@ def as_spark_reads(spark: SparkSession, paths: Iterable[str]) -> list[str]:
 
 def _in_hadoop(spark: SparkSession, place: str) -> str:
     scheme, found, rest = place.partition("://")
-    return f"{_scheme(spark, scheme) or scheme}://{rest}" if found else place
+    return f"{_scheme(spark, scheme) or scheme}://{rest}" if found else f"file://{place}"
 
 
 def _scheme(spark: SparkSession, scheme: str) -> str | None:

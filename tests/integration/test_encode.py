@@ -107,6 +107,15 @@ def column_of(arrow, values):
     return from_numbers(arrow, values) if pa.types.is_temporal(inner) else pa.array(values, arrow)
 
 
+def test_the_texts_of_numbers_may_have_offsets_of_any_width():
+    """spark.sql.execution.arrow.useLargeVarTypes is the user's."""
+    numbers = ["12.5", None, "-0.001", "NaN"]
+    columns = (pa.array(numbers, type_) for type_ in (pa.string(), pa.large_string()))
+    batches = (pa.record_batch({"n": column}) for column in columns)
+    one, other = (b"".join(encode(iter([batch]), {"n": "numeric"})) for batch in batches)
+    assert one == other
+
+
 def test_an_error_shows_the_start_of_a_wrong_uuid():
     batch = pa.record_batch({"id": ["x" * (MAX_CHARACTERS_IN_ERROR + 1)]})
     start = "x" * MAX_CHARACTERS_IN_ERROR

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -66,6 +67,7 @@ OTHERWISE = {name: OPPOSITES[value] for name, value in PINNED.items()} | LEGACY
 def hostile(spark):
     """A session that has everything otherwise."""
     session = spark.newSession()
+    session.conf.set("fs.defaultFS", "hdfs://localhost:1")
     for name, value in OTHERWISE.items():
         session.conf.set(name, value)
     return session
@@ -294,16 +296,25 @@ def test_a_sum_that_overflows_is_an_error(connection, hostile):
 
 
 def test_each_session_of_the_project_has_its_own_parent_of_python_workers():
-    """V7: it sets their zone; Spark's own has that of the host."""
+    """It finds their code; Spark's own imports what is on the path."""
     options = session_builder("reliability 1:0")._options
     assert options == {
         "spark.app.name": "reliability 1:0",
+        "spark.python.use.daemon": "true",
         "spark.python.daemon.module": "reliability.spark.daemon",
     }
     tree = Path(reliability.__file__).parents[1]
     files = [*tree.glob("reliability/**/*.py"), *tree.glob("benchmarks/project/*.py")]
     by_hand = [str(path) for path in files if "SparkSession.builder" in path.read_text()]
     assert by_hand == [str(tree / "reliability/spark/session.py")]
+
+
+def test_python_workers_are_in_utc_whatever_spark_says_of_their_environment(spark, monkeypatch):
+    """V7: a moment that a Python function is given, or returns, is another one elsewhere."""
+    monkeypatch.setitem(spark.sparkContext.environment, "TZ", "America/New_York")
+    prepare(spark)
+    zone = F.udf(lambda: time.tzname[0], "string")
+    assert spark.range(1).select(zone()).first()[0] == "UTC"
 
 
 @pytest.mark.slow
@@ -319,7 +330,9 @@ def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, co
         | {
             "TZ": "America/New_York",
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false "
+            "--conf spark.executorEnv.TZ=Asia/Tokyo --conf spark.python.use.daemon=false "
+            "pyspark-shell",
         },
         check=True,
     )

@@ -48,7 +48,7 @@ _TIME = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{0,6}0*)?)?"
 _OFFSET = r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?"
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"  # in fours
 _MESSAGE = re.compile(
-    rf"\[{SchemaMismatch.code}\] (.*?)(?:\.? What to do: .*| SQLSTATE: \w+)?$", re.M
+    rf"\[{SchemaMismatch.code}\] (.*?)(?:\.? What to do: (.*)| SQLSTATE: \w+)?$", re.M
 )
 
 
@@ -244,15 +244,24 @@ def _would_change(value: object, type_: DataType) -> bool:
 
 @contextmanager
 def translate_value_errors() -> Iterator[None]:
-    """Raise SchemaMismatch if a Spark job failed because a value does not fit its column."""
+    """Raise SchemaMismatch if a Spark job failed because a value does not fit its column.
+
+    >>> raised = "SchemaMismatch: [SCHEMA_MISMATCH] the file has no header. What to do: mend it."
+    >>> with translate_value_errors():
+    ...     raise RuntimeError(raised)
+    Traceback (most recent call last):
+    reliability.core.errors.SchemaMismatch: [SCHEMA_MISMATCH] the file has no header. \
+What to do: mend it.
+    """
     try:
         yield
     except SchemaMismatch:
         raise
     except Exception as error:
         if message := _MESSAGE.search(str(error)):
-            raise SchemaMismatch(
-                message[1],
-                remedy="correct the value at the source, or widen its column in the schema.",
-            ) from error
+            told, usual = message[2], SchemaMismatch("").what_to_do
+            remedy = "correct the value at the source, or widen its column in the schema."
+            if told not in (None, usual):
+                remedy = told
+            raise SchemaMismatch(message[1], remedy=remedy) from error
         raise

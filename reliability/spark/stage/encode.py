@@ -152,7 +152,7 @@ def _numeric_bytes(texts: pa.Array) -> pa.Array:
     fraction = pc.replace_substring_regex(finite, "^[0-9]+[.]?", "")
     before, after = (-(-pc.max(pc.utf8_length(part)).as_py() // 4) for part in (whole, fraction))
     padded = pc.utf8_lpad(whole, 4 * before, "0"), pc.utf8_rpad(fraction, 4 * after, "0")
-    joined = pc.binary_join_element_wise(*padded, "").buffers()[2]
+    joined = pc.binary_join_element_wise(*padded, pa.scalar("", whole.type)).buffers()[2]
     each = np.frombuffer(joined, np.uint8, len(texts) * 4 * (before + after)).astype(np.int16)
     ones = each.reshape(len(texts), -1, 4) - ord("0")
     digits = ((ones[..., 0] * 10 + ones[..., 1]) * 10 + ones[..., 2]) * 10 + ones[..., 3]
