@@ -14,7 +14,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.correct.park import skip
 from reliability.transaction.topology import lifecycle
-from tests.simulation.contents import BEST
+from tests.simulation.contents import BEST, TOTALS
 from tests.simulation.source import MONTHS
 from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
@@ -131,11 +131,20 @@ def test_what_is_somebodys_own_is_not_dropped(old):
 
 
 def test_states_of_another_database_are_made_anew_there(new_world):
-    """C10: what is live in a participant is fenced there, too."""
+    """C10: what is live in a participant is fenced there, too.
+
+    If the ledger's table must stay, a skip would commit with the participant's changed states.
+    """
     world = new_world(databases=2)
     world.work("A", 1, "process")
-    changed = world.with_another_value(BEST)
+    changed = world.with_another_value(BEST, TOTALS)
     runner = TransactionRunner(changed, world.connection, world.runner.leases)
+    world.execute("CREATE VIEW public.mine AS SELECT * FROM {totals}")
+    with world.connection_of(BEST) as there:
+        with pytest.raises(StateDefinitionChanged):
+            runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)
+        assert "also" not in str(there.all("states", topology=world.name))
+    world.execute("DROP VIEW public.mine")
     assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
     asked = SQL("SELECT status FROM reliability.attempt WHERE topology = %(topology)s")
     with world.connection_of(BEST) as there:

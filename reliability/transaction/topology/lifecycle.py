@@ -121,12 +121,13 @@ def _change_states(databases: TopologyDatabases, topology: Topology) -> None:
         with holding_at_rest(database, name) as (tx, _):
             if _is_free(tx, name):
                 _fence(tx, topology)
-    # held until each has the new states: a skip would commit, and fix those that are there
+    # held until each has the new states: a skip would commit, and fix those that are there. The
+    # ledger's come first, as others commit theirs before it: if it refuses, none has changed
     with holding_at_rest(databases.coordinator, name) as (held, _):
+        _make_again(held, topology, COORDINATOR)
         for database in databases:
             with holding(database, name, HOLDERS_PATIENCE_SECONDS) as (tx, _):
                 _make_again(tx, topology, database.database)
-        _make_again(held, topology, COORDINATOR)
 
 
 def _make_again(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
