@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ OWN, OTHERS = 1, 2
 
 
 def request(kind=RequestKind.COMMIT, status=RequestStatus.OPEN, granted_after=-1):
-    own = {"request_id": OWN, "number": 1, "is_dry_run": False}
+    own: dict[str, Any] = {"request_id": OWN, "number": 1, "is_dry_run": False}
     return Request(kind=kind, status=status, granted_after=granted_after, **own)
 
 

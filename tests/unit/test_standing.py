@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def standing(live=None, **facts):
         **{"paused": None, "is_throttled": False, "held": {}},
         **dict.fromkeys(["unfrozen", "skipped"], frozenset()),
     }
-    of_all = {"attempt_id": 0, "request_id": 1, "lease_expired": False, "steps": {}}
+    of_all: dict[str, Any] = {"attempt_id": 0, "request_id": 1, "lease_expired": False, "steps": {}}
     attempts = {txid: LiveAttempt(status=each, **of_all) for txid, each in (live or {}).items()}
     return Standing(**{**usual, **facts}, live=attempts)
 
@@ -55,8 +56,7 @@ def test_only_those_behind_a_blocked_txid_wait_for_it():
 def test_an_opaque_batch_starts_where_a_live_or_committed_one_ends():
     """E4."""
     one = standing({6: PROCESSING}, unfrozen=frozenset({4, 5, 6, 7, 9}))
-    lacks = [txid for txid in range(3, 10) if one.snapshot(txid).lacks_predecessor]
-    assert lacks == [6, 9]
+    assert [txid for txid in range(3, 10) if one.snapshot(txid).lacks_predecessor] == [6, 9]
     assert [txid for txid in range(3, 10) if one.snapshot(txid).is_frozen] == [3, 8]
 
 
