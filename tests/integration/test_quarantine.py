@@ -569,7 +569,7 @@ def one_txid(_):
 def test_what_no_attempt_could_read_any_more_is_not_recorded(connection):
     """H5: while a person answers the command's question, others commit, and a sweep compacts."""
     Shop(connection, kinds=one_txid).commit(*(made(n) for n in range(1, 4)))
-    place = {"txid": 2, "xor": 1, "item": None, "row": None}
+    place: dict[str, Any] = {"txid": 2, "xor": 1, "item": None, "row": None}
     edited = EditedRow(ids=frozenset(), was={"k": 1}, values={"k": 2}, **place)
     replayable = Replayable.of(connection, "shop")
     check_correctable(connection, replayable, [edited])
