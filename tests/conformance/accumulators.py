@@ -112,9 +112,9 @@ def _is_old(played: Accumulators, attempt: str) -> bool:
 RULES = (
     Rule(
         "finish",
-        "emit",
         "an attempt is fenced when a newer one of its txid is granted: nothing that it does counts "
         "from then on (G4)",
         lambda facts: facts["fenced"],
+        field="emit",
     ),
 )

@@ -130,36 +130,34 @@ def _end(c: Comparison, played: Roots) -> None:
 RULES = (
     Rule(
         "init",
-        "*",
         "Storm A13 is a defect: an init happens once, in the transaction that grants the attempt",
         lambda facts: facts["again"],
     ),
     Rule(
         "init",
-        "emit",
         "Storm A8 lets ack_val 0 win over a fail; here an attempt that has failed is not sealed",
         lambda facts: facts["held_fail"] and (facts["expected"], facts["found"]) == ("ack", "fail"),
+        field="emit",
     ),
     Rule(
         "init",
-        "*",
         "Storm A11: a late message is the seed of another entry; here it is about the attempt that "
         "has ended, and changes nothing",
         lambda facts: facts["had_late"],
     ),
     Rule(
         "rotate",
-        "live",
         "Storm A5, A15: an ack does not put off the timeout, whatever its documentation says; here "
         "it renews the lease",
         lambda facts: facts["lease_by_ack"] and facts["found"],
+        field="live",
     ),
     Rule(
         "rotate",
-        "live",
         "Storm A4: an entry is as old as the first message about its root, which may come before "
         "its init; here the lease begins with the grant",
         lambda facts: facts["is_older"] and facts["found"],
+        field="live",
     ),
 )
 

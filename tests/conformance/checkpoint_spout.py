@@ -203,30 +203,28 @@ def _compare(
 RULES = (
     Rule(
         "fail",
-        "*",
         "Storm C6 is a defect: a fail of anything starts recovery; here a fail names action, "
         "commit number and epoch, and a late one changes nothing",
         lambda facts: facts["late"],
     ),
     Rule(
         "ack",
-        "*",
         "Storm C8 is a defect: an ack is taken for that of the next action; here it names its own",
         lambda facts: facts["late"] and facts["idle"],
     ),
     Rule(
         "ack",
-        "step_in_progress",
         "Storm C5: an ack of another txid has the action emitted again; here a late ack changes "
         "nothing, and what is under way stays so",
         lambda facts: facts["late"],
+        field="step_in_progress",
     ),
     Rule(
         "nextTuple",
-        "emit",
         "Storm C2 measures the interval from a checkpoint of the same process; here it runs from "
         "the last physical commit, which is a row",
         lambda facts: facts["is_first"] and not facts["found"],
+        field="emit",
     ),
 )
 

@@ -45,16 +45,16 @@ class Rule:
     """A difference that is meant.
 
     :param op: the op at which it shows, or several of them: `ack|fail`
-    :param field: the compared field, or several of them; `*` for each
     :param when: of the facts that the adapter states at that moment, with `expected` and `found`
+    :param field: the compared field, or several of them; `*` for each
     :param carries: what follows in the same scope (a root, a key) differs with it
     :param spreads: what follows in any scope differs with it
     """
 
     op: str
-    field: str
     reason: str
     when: Callable[[Mapping[str, Any]], bool] = always
+    field: str = "*"
     carries: bool = True
     spreads: bool = False
 

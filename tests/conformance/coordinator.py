@@ -235,34 +235,31 @@ RULES = (
     *FAILS,
     Rule(
         "ack|fail",
-        "*",
         "a message from before a restart is still about a live attempt, which is a row",
         lambda facts: facts["is_of_former"],
         spreads=True,
     ),
     Rule(
         "restart|nextTuple|ack|fail|activate|deactivate|set_ready_up_to",
-        "active",
         "a restart forgets nothing here: live attempts are rows, and fall when their tasks come "
         "again",
         lambda facts: facts["is_left"] and facts["expected"] is None,
+        field="active",
         carries=False,
     ),
     Rule(
         "open|restart",
-        "attempt_ids|stored_attempts",
         "Storm M3 is a defect: a restart forgets attempt ids; here they are rows",
         lambda facts: facts["expected"] is None,
+        field="attempt_ids|stored_attempts",
     ),
     Rule(
         "nextTuple|ack|fail|activate",
-        "*",
         "what was sealed before a restart stays sealed, and is not processed again",
         lambda facts: facts["was_sealed"],
     ),
     Rule(
         "nextTuple|ack|fail",
-        "*",
         "a pause is a row, and outlives a restart",
         lambda facts: facts["was_paused"],
     ),

@@ -178,7 +178,6 @@ def check_history(c: Comparison, before: Mapping[Any, Any], after: Mapping[Any, 
 FAILS = (
     Rule(
         "fail",
-        "*",
         "Storm M8 is a defect: a fail removes whatever attempt is active and compares then; here a "
         "fail of another attempt changes nothing",
         lambda facts: facts["is_stale"],
@@ -186,7 +185,6 @@ FAILS = (
     ),
     Rule(
         "fail",
-        "*",
         "a sealed attempt is failed by its own commit alone (A8): it lacks nothing",
         lambda facts: facts["is_sealed"],
         spreads=True,

@@ -204,21 +204,21 @@ def play_takes(vector: Vector, c: Comparison, bench: Bench) -> None:
 RULES = (
     Rule(
         "commit",
-        "applied|count|txid",
         "txids commit in their order: the one before it has not committed (G2)",
         lambda facts: facts["early"],
+        field="applied|count|txid",
     ),
     Rule(
         "commit",
-        "applied|count|txid",
         "Storm T11 is a defect: an older txid than the stored one is applied; here it is refused",
         lambda facts: facts["late"],
+        field="applied|count|txid",
     ),
     Rule(
         "commit|batch",
-        "applied|txid",
         "Storm T10 emits empty batches for ever; here a spout with nothing new gets no txid",
         lambda facts: facts["beyond"],
+        field="applied|txid",
         carries=False,
     ),
 )

@@ -168,16 +168,15 @@ def _do(number: int, step: Mapping[str, Any], state: KeyValueState, c: Compariso
 RULES = (
     Rule(
         "prepare",
-        "*",
         "a participant takes the next commit number only: a gap is refused",
         lambda facts: facts["place"] > 1,
     ),
-    Rule("prepare|commit", "error|view", APPLIED, lambda facts: facts["place"] <= 0),
+    Rule("prepare|commit", APPLIED, lambda facts: facts["place"] <= 0, field="error|view"),
     Rule(
         "rollback",
-        "view",
         "Storm K3 is a defect: what is put after a rollback leaks into what was committed; here a "
         "rollback leaves nothing behind to leak into",
         lambda facts: facts["leaked"],
+        field="view",
     ),
 )

@@ -224,15 +224,19 @@ NOT_READY = "Storm T3 does not ask isReady for a replay; Trident does (M6), and 
 
 RULES = (
     *FAILS,
-    Rule("ack", "*", NOT_READY, lambda facts: facts["is_of_waiting"], spreads=True),
+    Rule("ack", NOT_READY, lambda facts: facts["is_of_waiting"], spreads=True),
     Rule(
         "nextTuple|ack|fail",
-        "emit|active",
         "Storm M8 takes later txids along; here those of a transactional spout stay valid",
         lambda facts: facts["stays"],
+        field="emit|active",
         carries=False,
     ),
     Rule(
-        "nextTuple|ack|fail", "emit|active", NOT_READY, lambda facts: facts["waits"], carries=False
+        "nextTuple|ack|fail",
+        NOT_READY,
+        lambda facts: facts["waits"],
+        field="emit|active",
+        carries=False,
     ),
 )

@@ -235,52 +235,47 @@ def _calls(expected: Mapping[str, Any]) -> set[str]:
 RULES = (
     Rule(
         "INITSTATE|PREPARE|COMMIT|ROLLBACK",
-        "*",
         "Storm E1 is a defect: a barrier that counts messages takes left-over and repeated ones "
         "for others; here it is a set of names, made anew for each round",
         lambda facts: facts["miscounts"],
     ),
     Rule(
         "INITSTATE|PREPARE|COMMIT|ROLLBACK",
-        "waiting",
         "Storm E1: what is left over at the barrier is counted on; here each round begins at none",
         lambda facts: facts["expected"] == facts["counted"],
+        field="waiting",
         carries=False,
     ),
     Rule(
         "PREPARE|COMMIT|ROLLBACK",
-        "*",
         "a participant takes the next commit number only: a gap is refused",
         lambda facts: facts["place"] > 1,
     ),
     Rule(
         "INITSTATE",
-        "*",
         "a participant is where the driver believes it is, or recovery ends with an error",
         lambda facts: facts["place"] != 0,
     ),
     Rule(
         "ROLLBACK",
-        "*",
         "what was committed is never rolled back",
         lambda facts: facts["place"] == 0,
     ),
     Rule(
         "PREPARE",
-        "answer",
         "Storm E4 is a defect: a PREPARE before INITSTATE is refused, and counts all the same, so "
         "that the INITSTATE after it is passed over; here what is refused leaves nothing",
         lambda facts: facts["passed_over"] and facts["found"],
+        field="answer",
     ),
     Rule(
         "PREPARE|COMMIT",
-        "tried|answer|is_fail",
         "of a commit number that was applied the answer is: done",
         lambda facts: facts["place"] <= 0 and facts["is_done"],
+        field="tried|answer|is_fail",
     ),
     Rule(
         "PREPARE",
-        "*",
         "a rollback makes the driver's epoch known to a participant, which is all that INITSTATE "
         "does here",
         lambda facts: facts["uninitialised"],

@@ -190,100 +190,86 @@ def test_what_is_unknown_fails(data, bench, tmp_path):
     assert [one.verdict for one in _play(bench, tmp_path, data)] == [FAIL]
 
 
-BROKEN: dict[str, tuple[str, Any, str, Any]] = {  # a file and a vector in it, or one of made_up
+BROKEN: dict[
+    str, tuple[tuple[str, Any], str, Any]
+] = {  # a file and a vector in it, or one of made_up
     "acks are not recorded": (
-        "acker",
-        "single_edge",
+        ("acker", "single_edge"),
         "reliability.spark.stage.stage_task.StageTask._acknowledge",
         lambda *_: None,
     ),
     "what was acked is not compared": (
-        ACKER,
-        made_up.UNFINISHED,
+        (ACKER, made_up.UNFINISHED),
         "reliability.transaction.process.seal.check_accounting",
         lambda *_: None,
     ),
     "any txid may commit": (
-        "coordinator",
-        "fail_processed_later_tx_is_reprocessed_too",
+        ("coordinator", "fail_processed_later_tx_is_reprocessed_too"),
         "reliability.core.coordinator.Snapshot.may_commit",
         property(lambda snapshot: snapshot.live is not None and snapshot.live.is_processed),
     ),
     "a late ack counts": (
-        SPOUT,
-        made_up.SECOND_PREPARE_ACK,
+        (SPOUT, made_up.SECOND_PREPARE_ACK),
         "reliability.core.checkpoint.Drive.ack",
         lambda drive, _, name: replace(drive, votes=drive.votes | {name}),
     ),
     "a participant believes every driver": (
-        "stateful_bolt",
-        "old_txid_ignored_but_acked",
+        ("stateful_bolt", "old_txid_ignored_but_acked"),
         "reliability.transaction.commit.participant.judge",
         lambda *_, **__: Answer.APPLY,
     ),
     "a driver goes on where another one was": (
-        "checkpoint_spout",
-        "crash_in_preparing",
+        ("checkpoint_spout", "crash_in_preparing"),
         "reliability.transaction.commit.checkpoint_driver.Drive",
         partial(Drive, recovering=False),
     ),
     "a driver that was given up decides": (
-        "checkpoint_spout",
-        "crash_in_preparing",
+        ("checkpoint_spout", "crash_in_preparing"),
         "reliability.transaction.commit.checkpoint_driver.save_checkpoint",
         lambda tx, name, _, new: save_checkpoint(tx, name, read_checkpoint(tx, name), new),
     ),
     "what is decided is taken back": (
-        "checkpoint_spout",
-        "crash_in_committing",
+        ("checkpoint_spout", "crash_in_committing"),
         "reliability.core.checkpoint.CheckpointState.next_action",
         lambda *_: CheckpointAction.ROLLBACK,
     ),
     "the window is one wider": (
-        "coordinator",
-        "default_max_pending_is_1",
+        ("coordinator", "default_max_pending_is_1"),
         "reliability.core.coordinator.Snapshot.may_process",
         property(lambda snapshot: snapshot.txid <= snapshot.curr_txid + 1),
     ),
     "leases are for ever": (
-        "coordinator",
-        PAST,
+        ("coordinator", PAST),
         "tests.support.runner.sweep",
         lambda *_, **__: None,
     ),
     "a fail changes nothing": (
-        "coordinator",
-        LEGACY,
+        ("coordinator", LEGACY),
         "reliability.transaction.process.attempt_messages.end_attempt",
         lambda *_, **__: True,
     ),
     "a source that is not ready emits": (
-        "coordinator",
-        LEGACY,
+        ("coordinator", LEGACY),
         "reliability.transaction.emit.emission._Emission.check_ready",
         lambda *_: None,
     ),
     "one vote is enough": (
-        "stateful_bolt",
-        BARRIER,
+        ("stateful_bolt", BARRIER),
         "reliability.core.checkpoint.Drive.lacks",
         property(lambda drive: frozenset() if drive.votes else drive.participants),
     ),
     "what was taken is free after a restart": (
-        "transactional_topology",
-        RESTART,
+        ("transactional_topology", RESTART),
         "reliability.transaction.emit.source_items.LedgerItems.which",
         lambda *_: set(),
     ),
     "a batch does not start where the one before it ended": (
-        "transactional_topology",
-        OPAQUE,
+        ("transactional_topology", OPAQUE),
         "reliability.transaction.process.opaque_batch.with_batches",
         lambda taken, _: taken,
     ),
     "what is applied is applied again": (
-        "trident_state",
-        "doc_transactional_three_keys",
+        ("trident_state", "doc_transactional_three_keys"),
         "reliability.states.kinds.stored.StoredState.replay",
         apply_again,
     ),
@@ -292,7 +278,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {  # a file and a vector in it, o
 
 @pytest.mark.parametrize("defect", BROKEN)
 def test_a_broken_product_fails(defect, bench, tmp_path, monkeypatch):
-    place, vector, target, instead = BROKEN[defect]
+    (place, vector), target, instead = BROKEN[defect]
     monkeypatch.setattr(target, instead)
     is_recorded = isinstance(vector, str)
     data = _only(place, vector)[0] if is_recorded else {"component": place, "vectors": [vector]}
@@ -304,7 +290,7 @@ def test_a_broken_product_fails(defect, bench, tmp_path, monkeypatch):
 
 
 def test_a_rule_excuses_its_op_its_field_and_what_follows_in_its_scope():
-    compared = Comparison([Rule("ack", "val", "why", lambda facts: facts["late"])])
+    compared = Comparison([Rule("ack", "why", lambda facts: facts["late"], field="val")])
     compared.at(0, "ack", late=True)
     compared.field("val", 1, 2, "root 1")
     compared.at(1, "init", late=False)
@@ -315,7 +301,7 @@ def test_a_rule_excuses_its_op_its_field_and_what_follows_in_its_scope():
 
 
 def test_no_rule_no_quirk_and_no_dialect_excuse_an_expectation_of_our_own():
-    compared = Comparison([Rule("ack", "*", "why")], quirk="a defect", dialect="another")
+    compared = Comparison([Rule("ack", "why")], quirk="a defect", dialect="another")
     compared.at(0, "ack")
     compared.field("val", 1, 2)
     with pytest.raises(Failed, match="our own expectation is not met: order"):

@@ -351,24 +351,24 @@ EMPTY = "Storm T10 emits empty batches for ever; here a spout with nothing new g
 RULES = (
     Rule(
         "start|processing|commit|fail|restart",
-        "global|gcommit",
         EMPTY,
         lambda facts: facts["empty"],
+        field="global|gcommit",
         carries=False,
     ),
     Rule(
         "fail",
-        "global",
         "Storm M8 takes later txids along; here those of a transactional spout stay valid",
         lambda facts: facts["later"],
+        field="global",
         carries=False,
     ),
     Rule(
         "run",
-        "counts",
         "Storm T9, T10: a committer task without rows counts 0, and so does each empty batch; here "
         "a txid is committed once as a whole, and a spout with nothing new gets none",
         lambda facts: facts["rows"],
+        field="counts",
         carries=False,
     ),
 )

@@ -247,52 +247,45 @@ def _word(op: str, what: str, played: OneState, c: Comparison) -> None:
 RULES = (
     Rule(
         "update_add|put|OpaqueValue.update",
-        "*",
         "Storm O1's null txid is for queries of DRPC, which have no use: every batch has a txid",
         lambda facts: facts["untracked"],
     ),
     Rule(
         "get|update_add|put",
-        "*",
         "Storm O9 is a defect: a key that the replayed batch lacks keeps what the discarded one "
         "gave it; here it has its previous value again",
         lambda facts: facts["kind"] == "opaque" and facts["lost"],
     ),
     Rule(
         "update_add|put|get",
-        "*",
         "Storm O3 is a defect: an older txid is applied, and moves the row's txid back; here it is "
         "refused",
         lambda facts: facts["kind"] == "transactional" and facts["older"],
     ),
     Rule(
         "put",
-        "*",
         "Storm O3: multiPut writes whatever the txid is; here a txid is applied once",
         lambda facts: facts["kind"] == "transactional" and facts["replay"],
     ),
     Rule(
         "update_add",
-        "*",
         "a txid is applied to all of its keys at once, and never a second time to others",
         lambda facts: facts["kind"] == "transactional" and facts["unseen"],
     ),
     Rule(
         "get|update_add|put",
-        "error",
         "Storm O1 looks at the txid of each key; here a txid behind the last one is refused for "
         "all of its keys (H5)",
         lambda facts: facts["kind"] == "opaque" and facts["older"] and facts["found"],
+        field="error",
     ),
     Rule(
         "get|update_add|put",
-        "*",
         "a commit is one Postgres transaction: one of which a key is refused leaves nothing behind",
         lambda facts: facts["refused"],
     ),
     Rule(
         "get|update_add|put",
-        "*",
         "a commit is one Postgres transaction: one that was cut off leaves nothing behind",
         lambda facts: facts["crashed"],
     ),

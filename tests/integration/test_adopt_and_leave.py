@@ -86,22 +86,15 @@ def kinds(prefix="", **options):
             "extremes",
             key={"word": "text"},
             values={
-                "n": Count(),
-                "lowest": Min("price", MONEY),
-                "highest": Max("price", MONEY),
-                "opened": First("price", by=BY, type=MONEY),
-                "closed": Latest("price", by=BY, type=MONEY),
-                "first_day": Min("day", "date"),
-                "day": Max("day", "date"),
+                **{"n": Count(), "lowest": Min("price", MONEY), "highest": Max("price", MONEY)},
+                **{"opened": First("price", BY, MONEY), "closed": Latest("price", BY, MONEY)},
+                **{"first_day": Min("day", "date"), "day": Max("day", "date")},
             },
         ),
         state(
             "newest",
             key={"k": "bigint"},
-            values={
-                "word": Upsert("word", by=BY, type="text"),
-                "changed": Upsert("day", by=BY, type="date"),
-            },
+            values={"word": Upsert("word", BY, "text"), "changed": Upsert("day", BY, "date")},
         ),
         state("log", values={"word": Append("word", "text"), "price": Append("price", MONEY)}),
         state("whole", values={"n": Count(), "total": Sum("price", MONEY)}),
@@ -716,6 +709,5 @@ def test_the_command_line_adopts_and_leaves(connection, monkeypatch):
     shop.commit([{"k": 1, "price": Decimal(1)}])
     asked_drop = say("drop", "shop", "--keep-tables", input="n\n", code=1).stderr
     assert "Drop shop with the history of these tables" in asked_drop
-    told = read("drop", "shop", "--keep-tables", "--yes")
-    assert told["keeps_tables"]
+    assert read("drop", "shop", "--keep-tables", "--yes")["keeps_tables"]
     assert rows(connection, "SELECT * FROM small") == [(1, 6, 6)]

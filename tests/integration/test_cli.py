@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,6 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 import pytest
-from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from dev.services.processes import wait_until
@@ -147,10 +146,8 @@ def test_where_a_topology_stands_and_what_it_is(shop):
     assert (standing["blocked"], standing["held"], standing["parked"]) == (None, [], [])
     (one,) = read("topologies")
     assert (one["module"], one["spout_kind"], one["databases"]) == (MODULE, "TRANSACTIONAL", [])
-    assert [(s["state"], s["table"]) for s in one["states"]] == [
-        ("exact", "public.exact"),
-        ("log", "public.log"),
-    ]
+    tables = [(s["state"], s["table"]) for s in one["states"]]
+    assert tables == [("exact", "public.exact"), ("log", "public.log")]
     assert "window [4, 7)" in say("topologies", "shop").stdout
     said = say("pause", "shop", "--reason", "the disk is full").stdout
     assert said == "shop is paused: the disk is full\n"
@@ -463,11 +460,8 @@ def test_a_replay_is_a_request_of_its_own_and_says_what_it_changed(shop, monkeyp
 
     monkeypatch.setattr("reliability.cli.replay.steps_of", lambda *chosen: run_step)
     said = say("replay", "shop", "1..3")
-    assert [line for line in said.stdout.splitlines() if line.endswith("changed")] == [
-        "1:1 changed",
-        "2:3 changed",
-        "3:2 changed",
-    ]
+    changed = [line for line in said.stdout.splitlines() if line.endswith("changed")]
+    assert changed == ["1:1 changed", "2:3 changed", "3:2 changed"]
     assert "3 of 3 txids are done" in said.stderr
 
 
@@ -532,14 +526,10 @@ def test_what_was_done_before_a_rollback_still_reads_as_done(shop):
     shop.makes[3] = made(103)
     say("replay", "shop", "3", "--reason", "it was net")
     say("rollback", "shop", "1", "--reason", "back to April", "--yes")
-    asked = [
-        (one["kind"], one["is_dry_run"], one["status"]) for one in read("show", "3")["requests"]
-    ]
-    assert asked == [
-        ("COMMIT", False, "CLOSED"),
-        ("REPLAY", True, "SATISFIED"),
-        ("REPLAY", False, "CLOSED"),
-    ]
+    requests = read("show", "3")["requests"]
+    asked = [(one["kind"], one["is_dry_run"], one["status"]) for one in requests]
+    dry_run = ("REPLAY", True, "SATISFIED")
+    assert asked == [("COMMIT", False, "CLOSED"), dry_run, ("REPLAY", False, "CLOSED")]
     said = say("show", "3").stdout
     assert re.search(r"a commit that run .* asked for was done, and is rolled back", said)
     assert re.search(r"a replay that run .* asked for was done, and is rolled back", said)
@@ -670,19 +660,17 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     assert "[ROLLBACK_NOT_POSSIBLE]" in say(*back, "--yes", code=1).stderr
 
 
+DATED = (
+    "UPDATE reliability.transaction SET interval_start = %(start)s, interval_end = %(end)s"
+    " WHERE txid = %(txid)s"
+)
+
+
 def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
     """A backfill had emitted August before February: August stayed, and January was taken out."""
-    with shop.connection.transaction() as tx:
-        for txid, month in ((1, 8), (2, 2), (3, 1)):
-            start = datetime(2013, month, 1, tzinfo=timezone.utc)
-            tx.run(
-                SQL(
-                    "UPDATE reliability.transaction SET interval_start = %(start)s,"
-                    " interval_end = %(start)s + interval '1 month' WHERE txid = %(txid)s"
-                ),
-                start=start,
-                txid=txid,
-            )
+    for txid, number in ((1, 8), (2, 2), (3, 1)):
+        of = month(2013, number)
+        execute(shop.connection, DATED, start=of.start, end=of.end, txid=txid)
     lines = (
         "Txids follow the order of emission, not of dates:\n"
         "  later intervals that stay: 2013-08 (txid 1)\n"
@@ -690,8 +678,7 @@ def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
     )
     before = shop.tables()
     back = ("rollback", "shop", "--interval", "2013-02", "--reason", "x")
-    said = say(*back, input="n\n", code=1)
-    assert f"{lines}Roll back?" in said.stderr
+    assert f"{lines}Roll back?" in say(*back, input="n\n", code=1).stderr
     assert shop.tables() == before
     assert say(*back, "--dry-run").stdout.endswith(f"{lines}txid 3 (2013-01) would be held\n")
     would = read(*back, "--dry-run")
@@ -730,16 +717,14 @@ def test_a_person_lets_order_go_on(shop):
     assert "until `reliability replay shop 4`: broken" in say("status").stdout
     say("replay", "shop", "4")
     assert read("status")[0]["parked"] == []
-    assert "[PARK_NOT_POSSIBLE]" in say(
-        "park", "shop", "4", "--reason", "x", "--yes", code=1
-    ).stderr  # fmt: skip
+    refused = say("park", "shop", "4", "--reason", "x", "--yes", code=1).stderr
+    assert "[PARK_NOT_POSSIBLE]" in refused
 
     # what was skipped is shown, and taken back
     [skipped] = read("status")[0]["skipped"]
     assert (skipped["txids"], skipped["reason"]) == ("6", "a test file")
     assert "txid 6 is skipped for good, until `reliability unskip shop" in say("status").stdout
-    refused = say("replay", "shop", "6", code=1).stderr
-    assert "[TXID_SKIPPED] txid 6 was skipped on" in refused
+    assert "[TXID_SKIPPED] txid 6 was skipped on" in say("replay", "shop", "6", code=1).stderr
     again = say("replay", "shop", "6", "--refreeze", "--reason", "x", code=1)
     assert "[TXID_SKIPPED]" in again.stderr
     said = say("unskip", "shop", "6", "--reason", "it was none").stdout
@@ -780,10 +765,8 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     assert "used by topology reader" in say("drop", "shop", "--yes", code=1).stderr
     say("drop", "reader", "--yes")
     told = read("drop", "shop", "--yes")
-    assert (told["emitted"], [table["table"] for table in told["tables"]]) == (
-        3,
-        ["public.exact", "public.log"],
-    )
+    assert told["emitted"] == 3
+    assert [table["table"] for table in told["tables"]] == ["public.exact", "public.log"]
     for (table,) in shop.ask(TABLES_OF_LEDGER):
         assert shop.ask(f"SELECT count(*) FROM reliability.{table}") == [(0,)], table
     asked = "SELECT coalesce(to_regclass('public.exact'), to_regclass('public.log'))"
@@ -851,8 +834,7 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     found = next(one for one in read("verify", code=3) if not one["is_exact"])
     assert (found["state"], found["different"]) == ("exact", 1)
     assert found["examples"][0]["key"] == {"k": None, "word": word}
-    said = say("verify", code=3).stdout
-    assert f"shop exact: k=NULL, word={word}: expected n {n}," in said
+    assert f"shop exact: k=NULL, word={word}: expected n {n}," in say("verify", code=3).stdout
 
     said = say("verify", "shop", "--repair", code=3).stdout
     assert "A repair of shop would change:\n  exact: " in said
@@ -867,10 +849,8 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     assert [(c["kind"], c["reason"]) for c in story["changes"]][-1] == ("REPAIR", by_me("by hand"))
     assert "c=4 changed\n  exact: " in say("show", "1").stdout
     last = shop.connection.all("last_commits", topologies=["shop"], most=2)
-    assert [(row["kind"], row["interval_start"] is None) for row in last] == [
-        ("REPAIR", True),
-        ("COMMIT", False),
-    ]
+    without_interval = [(row["kind"], row["interval_start"] is None) for row in last]
+    assert without_interval == [("REPAIR", True), ("COMMIT", False)]
     execute(shop.connection, wrong, word=word)
     said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand").stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
@@ -1327,6 +1307,12 @@ def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop
     assert f"{why[:79]}…" in said
 
 
+AT_WORK = """
+    UPDATE reliability.emission SET status = 'EMITTING', ended_at = NULL, reason_code = NULL,
+           reason = NULL WHERE run_id = 'deleted'
+"""
+
+
 def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_emitted(
     connection, tmp_path, monkeypatch
 ):
@@ -1366,16 +1352,11 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
         renamed(connection, "cli")
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert left["next_step"] == "reliability run shop --interval '1997-02'"
-        execute(
-            connection,
-            "UPDATE reliability.emission SET status = 'EMITTING', ended_at = NULL,"
-            " reason_code = NULL, reason = NULL WHERE run_id = 'deleted'",
-        )
+        execute(connection, AT_WORK)
         assert read("resume-runs", "shop")["runs"] == []  # it may be at work
         [found] = read("lag")[0]["intervals"]
-        assert found["next_step"].endswith(
-            "if the task is gone: reliability run shop --interval '1997-02'"
-        )
+        step = "if the task is gone: reliability run shop --interval '1997-02'"
+        assert found["next_step"].endswith(step)
         write_parquet(tmp_path / "1997-02" / "a.parquet", [{"customer": 1}])
         assert pipeline.again("new").emit(month(1997, 2)) == [1]
         assert read("resume-runs", "shop")["runs"] == []
@@ -1432,11 +1413,8 @@ def test_a_waiting_run_that_was_deleted_leaves_its_room_to_another(shop):
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
     """E9: its txids may be of any other."""
-    days = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
-    runs = [
-        ("by hand", "success", *days, {"replay": ""}),
-        ("replay", "success", *days, {"replay": "8"}),
-    ]
+    chosen = {"by hand": "", "replay": "8"}
+    runs = [(run, "success", *DATES, {"replay": txids}) for run, txids in chosen.items()]
     with fake_airflow(runs=runs, emitted={"by hand": [9], "replay": [8]}) as airflow:
         found = read("reconcile", code=3)["findings"]
         airflow.runs = [("run 1", "success")]
@@ -1596,8 +1574,7 @@ def test_the_doctor_looks_at_rights_logins_sessions_and_what_waits_for_a_person(
     told = {what: found[f"{ledger}: {what}"] for what in ("rights", "login", "sessions")}
     assert [one["verdict"] for one in told.values()] == ["FAIL", "warning", "warning"]
     assert told["rights"]["todo"] == "GRANT INSERT ON TABLE public.log TO reliability;"
-    login = "ALTER ROLE reliability VALID UNTIL, with a new password"
-    assert told["login"]["todo"] == login
+    assert told["login"]["todo"] == "ALTER ROLE reliability VALID UNTIL, with a new password"
     assert "the server has place for" in told["sessions"]["what"]
     # 5 × 32 tasks of a scheduler, and one
     assert "CONNECTION LIMIT, above 161" in told["sessions"]["todo"]
@@ -1740,12 +1717,9 @@ def test_an_interrupted_replay_leaves_no_jvm_and_no_temporary_files(connection, 
     pipeline_of(global_count.topology, connection).emit(None)
     say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
     command = ("-m", "reliability", "replay", "global_count", "1", "--master", "local[1]")
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, *command], cwd=ROOT, env=own, stderr=subprocess.PIPE, text=True
     ) as replaying:
         try:
             wait_until(lambda: any(tmp_path.glob("*/spark-*")), "its JVM works", 120)
@@ -1759,9 +1733,8 @@ def test_an_interrupted_replay_leaves_no_jvm_and_no_temporary_files(connection, 
     assert "txid 1 not replayed" in said
     wait_until(lambda: not any(map(is_alive, processes)), "they end", 30)
     assert list(tmp_path.iterdir()) == []
-    assert rows(connection, "SELECT status FROM reliability.request WHERE dag_id = 'cli'") == [
-        ("CLOSED",)
-    ]
+    asked = "SELECT status FROM reliability.request WHERE dag_id = 'cli'"
+    assert rows(connection, asked) == [("CLOSED",)]
 
 
 def is_alive(process):

@@ -68,30 +68,16 @@ TOTALS = {"n": Count(), "total": Sum("price", MONEY)}
 
 def kinds(_="", **options):
     """One state for each way in which rows are kept; the last two tell no customers apart."""
+    customer, prices = {"customer": "bigint"}, {"price": Append("price", MONEY)}
+    highest = {"n": Count(), "highest": Max("price", MONEY)}
+    first = {"opened": First("price", BY, MONEY), "word": Upsert("word", BY, "text")}
+    of_word = {"customer": Append("customer", "integer"), **prices}
     return [
-        State("sums", key={"customer": "bigint", "word": "text"}, values=TOTALS, **options),
-        State(
-            "recomputed",
-            key={"customer": "bigint"},
-            values={
-                "n": Count(),
-                "highest": Max("price", MONEY),
-                "opened": First("price", by=BY, type=MONEY),
-                "word": Upsert("word", by=BY, type="text"),
-            },
-        ),
-        State("log", values={"who": Append("customer"), "price": Append("price", MONEY)}),
-        State(
-            "lines",
-            key={"word": "text"},
-            values={"customer": Append("customer", "integer"), "price": Append("price", MONEY)},
-        ),
-        State(
-            "viewed",
-            key={"customer": "bigint"},
-            values={"price": Append("price", MONEY)},
-            as_view=True,
-        ),
+        State("sums", key=customer | {"word": "text"}, values=TOTALS, **options),
+        State("recomputed", key=customer, values=highest | first),
+        State("log", values={"who": Append("customer"), **prices}),
+        State("lines", key={"word": "text"}, values=of_word),
+        State("viewed", key=customer, values=prices, as_view=True),
         State("days", key={"day": "date"}, values=TOTALS),
         State("whole", values=TOTALS),
     ]
@@ -303,17 +289,10 @@ def test_an_erasure_is_whole_and_a_dry_run_of_it_changes_nothing(connection, sho
 
 def test_no_part_of_the_ledger_has_the_key(connection):
     """H12: of a person stay a salted hash and numbers."""
-    shop = Shop(
-        connection,
-        kinds=lambda _: [
-            State(
-                "balances",
-                key={"customer": "text"},
-                values={**TOTALS, "most": Max("price", MONEY)},
-                audits=[in_range("total", least=0, severity="warn", of="table")],
-            )
-        ],
-    )
+    values = {**TOTALS, "most": Max("price", MONEY)}
+    audits = [in_range("total", least=0, severity="warn", of="table")]
+    balances = State("balances", key={"customer": "text"}, values=values, audits=audits)
+    shop = Shop(connection, kinds=lambda _: [balances])
     shop.commit([{"customer": "ann@x.org", "price": Decimal(-1)}, {"customer": "bob", "price": 1}])
     execute(connection, "UPDATE public.balances SET n = 5 WHERE customer LIKE 'ann%%'")
     roll_back(connection, "shop", 0, "all of it")
@@ -321,8 +300,7 @@ def test_no_part_of_the_ledger_has_the_key(connection):
     shop.do_again(1)
     execute(connection, TOLD)
     assert "ann@x.org" in all_texts(connection)
-    done = erased(shop, [("customer", "ann@x.org")])
-    assert done.examples == 3
+    assert erased(shop, [("customer", "ann@x.org")]).examples == 3
     assert "ann@x.org" not in all_texts(connection)
     assert "bob" in all_texts(connection)
 
@@ -369,9 +347,7 @@ def test_rows_of_the_quarantine_and_corrections_go_too(connection, shop):
     assert rows(connection, "SELECT count(*) FROM reliability.correction") == [(0,)]
 
     contents = [
-        '{"CUSTOMER":17,"price":1}',
-        '{"customer":"17"}',
-        '{"customer":170}',
+        *('{"CUSTOMER":17,"price":1}', '{"customer":"17"}', '{"customer":170}'),
         '{"customer":3,"price":17}',
         '{"_record":"17;1.50"}',  # nobody knows whose it is
         '{"customer":17,"note":"…',
@@ -380,10 +356,10 @@ def test_rows_of_the_quarantine_and_corrections_go_too(connection, shop):
     ]
     execute(connection, QUARANTINE, contents=contents)
     execute(connection, CORRECTION)
-    corrected = (
-        """UPDATE reliability.quarantined_row SET source = '{"customer": 17}' WHERE number = 4"""
-    )
-    execute(connection, corrected)  # the next edit of that row would bring the person back
+    source = "UPDATE reliability.quarantined_row SET source = %(ann)s WHERE number = 4"
+    execute(
+        connection, source, ann='{"customer": 17}'
+    )  # the next edit of that row would bring the person back
     done = erased(shop, [("customer", "17")])
     assert (done.quarantined, done.corrections, done.unclear) == (4, 1, 2)
     left = rows(connection, "SELECT number FROM reliability.quarantined_row ORDER BY 1")
@@ -509,22 +485,21 @@ def test_what_cannot_be_exact_is_refused(shop):
         assert not value or value not in str(refusal.value)
 
 
+KEEP = """
+    CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER soft BEFORE DELETE ON public.log FOR EACH ROW EXECUTE FUNCTION public.keep()
+"""
+
+
 def test_rows_that_are_still_there_or_that_no_header_counts_are_told(connection, shop):
     """H12, H2: the verb said that they are erased.
 
     Or they were taken out of what others have, and no replay was possible any more.
     """
     execute(connection, "CREATE TABLE public.backup AS SELECT * FROM public.log WHERE who = 17")
-    execute(
-        connection,
-        "CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql"
-        " AS 'BEGIN RETURN NULL; END';"
-        "CREATE TRIGGER soft BEFORE DELETE ON public.log"
-        " FOR EACH ROW EXECUTE FUNCTION public.keep()",
-    )
-    with pytest.raises(
-        EraseNotPossible, match=r"public\.log: 6 rows .* are still there; a trigger"
-    ):
+    execute(connection, KEEP)
+    kept = r"public\.log: 6 rows .* are still there; a trigger"
+    with pytest.raises(EraseNotPossible, match=kept):
         erased(shop)
     execute(connection, "DROP TRIGGER soft ON public.log")
     erased(shop)
@@ -621,16 +596,11 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
     assert (done.quarantined, done.unclear) == (1, 0)
 
     def left():
-        return [
-            rows(connection, f"SELECT {what} ORDER BY 1")
-            for what in (
-                "id::text, n FROM people",
-                "visitor FROM lines",
-                "number FROM numbers",
-                "n, total FROM whole",
-                "contents::jsonb ->> 'who' FROM reliability.quarantine",
-            )
-        ]
+        asked = (
+            *("id::text, n FROM people", "visitor FROM lines", "number FROM numbers"),
+            *("n, total FROM whole", "contents::jsonb ->> 'who' FROM reliability.quarantine"),
+        )
+        return [rows(connection, f"SELECT {what} ORDER BY 1") for what in asked]
 
     expected = [[(BOBS, 2)], [("bob",)] * 2, [(2,), (3,), (4,)], [(4, 14)], [("bob",)]]
     assert left() == expected
@@ -648,14 +618,9 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
         " AND (kind = 'QUARANTINED' OR reason = 'erased') ORDER BY 1, 2",
     )
     assert aside == [
-        ("lines", "DROPPED", 3),
-        ("lines", "QUARANTINED", 1),
-        ("numbers", "DROPPED", 2),
-        ("numbers", "QUARANTINED", 1),
-        ("people", "DROPPED", 3),
-        ("people", "QUARANTINED", 1),
-        ("whole", "DROPPED", 1),
-        ("whole", "QUARANTINED", 1),
+        (state, kind, count)
+        for state, dropped in (("lines", 3), ("numbers", 2), ("people", 3), ("whole", 1))
+        for kind, count in (("DROPPED", dropped), ("QUARANTINED", 1))
     ]
     monkeypatch.setattr(f"{__name__}.LOST", -1)
     ann = [{"id": ANNS, "who": "Änn ✓", "number": 9, "price": Decimal(6)}]

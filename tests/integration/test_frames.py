@@ -174,8 +174,7 @@ def dice(frame, name):
 
 
 def rolls(frame, *names):
-    read = frame.select("n", *(names or ["roll"])).collect()
-    return {row.n: tuple(row)[1:] for row in read}
+    return {row.n: tuple(row)[1:] for row in frame.select("n", *(names or ["roll"])).collect()}
 
 
 def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch, no_cache):

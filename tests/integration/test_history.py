@@ -66,9 +66,8 @@ EAST = "east"
     ("aggregator", "winner"), [(Latest, "b, txid 3"), (Upsert, "b, txid 3"), (First, "a, txid 1")]
 )
 def test_ties_keep_their_winner(tx, aggregator, winner):
-    one = OneState(
-        tx, State("s", key={"k": "bigint"}, values={"v": aggregator("v", BY_DAY, "text")})
-    )
+    values = {"v": aggregator("v", BY_DAY, "text")}
+    one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
     one.commit([order(1, 7, v="b, txid 1"), order(1, 5, v="a, txid 1")], parts=2)
     one.commit([order(1, 9, v="b, txid 2"), order(1, -8, v="a, txid 2")])
     one.commit([order(2, 1, v="later")])
@@ -98,10 +97,8 @@ def test_a_row_a_key_is_left_with_the_last_txid_that_gave_it_something(tx):
     assert one.headers()[0] == (1, "compacted", 0)
     # what accounts for the source rows is folded with the rest, whoever was replaced
     folds = "SELECT bit_xor(_x) AS x, sum(_n) AS n FROM {} WHERE (_txid, _attempt_id) <> (1, 0)"
-    assert tx.one(SQL(folds).format(one.tables.contribution)) == {
-        "x": 1 ^ 2 ^ 3 ^ 4 ^ 1 ^ 2 ^ 1,
-        "n": 7,
-    }
+    folded = {"x": 1 ^ 2 ^ 3 ^ 4 ^ 1 ^ 2 ^ 1, "n": 7}
+    assert tx.one(SQL(folds).format(one.tables.contribution)) == folded
 
 
 def test_keys_that_came_once_are_not_written_again(tx):
@@ -171,10 +168,8 @@ def commit(staged, last):
 
 def keep(connection, *, txids=None, days=None):
     """Change every horizon of a database."""
-    age = f"interval '{days} days'" if days else "NULL"
-    execute(
-        connection, f"UPDATE reliability.state SET keep_txids = {txids or 'NULL'}, keep_age = {age}"
-    )
+    kept = f"keep_txids = {txids or 'NULL'}, keep_age = " + (f"'{days} days'" if days else "NULL")
+    execute(connection, f"UPDATE reliability.state SET {kept}")
 
 
 def compacted(connection, topology="t"):
@@ -212,9 +207,8 @@ def test_what_is_beyond_the_horizon_is_folded_once_and_what_is_within_is_replaye
     drain(connection, "t")
     assert staged.seen() == {1: 6, 11: 1, 12: 1, 13: 1, 15: 1}
     failed = "SELECT reason_code, reason FROM reliability.attempt WHERE txid = 3 AND attempt_id = 1"
-    assert rows(connection, failed) == [
-        ("REPLAY_NOT_POSSIBLE", "state here has compacted its history through txid 3")
-    ]
+    why = "state here has compacted its history through txid 3"
+    assert rows(connection, failed) == [("REPLAY_NOT_POSSIBLE", why)]
 
     explanation = explain(connection, "t", "here", {"k": "1"})
     assert explanation.row == {"k": 1, "seen": 6, "_rows": 6, "_txid": 5}
@@ -233,9 +227,8 @@ def test_what_is_beyond_the_horizon_is_folded_once_and_what_is_within_is_replaye
 def test_a_horizon_in_days_looks_at_the_last_commit_of_each_txid(staged, connection):
     keep(connection, days=90)
     assert compacted(connection) == [(0, None)]
-    age = (
-        "UPDATE reliability.transaction SET committed_at = now() - interval '91 days' WHERE txid IN"
-    )
+    long_ago = "committed_at = now() - interval '91 days'"
+    age = f"UPDATE reliability.transaction SET {long_ago} WHERE txid IN"
     execute(connection, f"{age} (1, 2, 4)")
     assert compacted(connection) == [(2, None)]
     execute(connection, f"{age} (3, 5)")
@@ -306,9 +299,8 @@ def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, connecti
     assert (str(only.attempt), only.run_id, explanation.row["seen"]) == ("2:0", "r", 1)
     keep(east, txids=1)
     spread.grant(3, attempt_id=1)
-    assert [(one.database, one.through, one.held_up_by) for one in compact(connection, "t")] == [
-        (EAST, 2, 3)
-    ]
+    [one] = compact(connection, "t")
+    assert (one.database, one.through, one.held_up_by) == (EAST, 2, 3)
     assert rows(connection, "SELECT compacted_through FROM reliability.topology") == [(2,)]
     assert rows(connection, "SELECT compacted_through FROM reliability.state") == [(0,)]
     assert rows(east, "SELECT compacted_through FROM reliability.state") == [(2,)]
@@ -319,10 +311,8 @@ def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, connecti
     with pytest.raises(NotTheCoordinator):
         compact(east, "t")
     execute(east, "UPDATE public.t_east SET seen = 0 WHERE k = 1")
-    assert [(one.state, one.database, one.different) for one in verify(connection, "t")] == [
-        ("here", "", 0),
-        (EAST, EAST, 1),
-    ]
+    found = [(one.state, one.database, one.different) for one in verify(connection, "t")]
+    assert found == [("here", "", 0), (EAST, EAST, 1)]
 
 
 @pytest.fixture
@@ -432,8 +422,7 @@ def test_a_horizon_is_written_down_and_changes_freely(connection):
     ]:
         declare(connection, topology(keep))
         assert rows(connection, horizon) == [written]
-    kept = topology(History(txids=1)).states[0]
-    assert kept.digest() == topology(None).states[0].digest()
+    assert topology(History(txids=1)).states[0].digest() == topology(None).states[0].digest()
 
 
 # --- explain -------------------------------------------------------------------------------------
@@ -533,10 +522,8 @@ def test_what_somebody_did_to_a_table_is_found(tx):
     assert changed.key == {"word": None}
     assert changed.expected == {"n": 1, "_rows": 1, "_txid": 1}
     assert changed.found == {"n": 7, "_rows": 1, "_txid": 1}
-    assert [(e.key["word"], e.expected["n"], e.found) for e in gone] == [
-        ("a", 2, None),
-        ("c", 1, None),
-    ]
+    missing = [(e.key["word"], e.expected["n"], e.found) for e in gone]
+    assert missing == [("a", 2, None), ("c", 1, None)]
     assert (surplus.key["word"], surplus.expected) == ("x", None)
     assert_exact(one)
     one.commit(words(*"defgh"))
@@ -564,13 +551,8 @@ def test_the_last_digits_of_a_sum_of_floats_may_differ(tx):
     one = OneState(tx, WEIGHTS)
     for weight in (0.1, 0.2, 0.3):
         one.commit(weights(weight))
-    for wrong, different in (
-        ("w * (1 + 1e-12)", 0),
-        ("w * 1.001", 1),
-        ("'Infinity'", 1),
-        ("'NaN'", 1),
-        ("NULL", 1),
-    ):
+    others = ("w * 1.001", "'Infinity'", "'NaN'", "NULL")
+    for wrong, different in (("w * (1 + 1e-12)", 0), *((other, 1) for other in others)):
         with by_hand(one, f"UPDATE public.s SET w = {wrong}") as verified:
             assert verified.different == different, wrong
 
@@ -614,9 +596,8 @@ def test_appended_rows_are_counted_by_txid(tx):
     assert (*counts(verified), verified.is_exact) == (4, 0, 0, None, True)
     with by_hand(one, "DELETE FROM public.s WHERE x = 1") as verified:
         assert counts(verified) == (2, 2, 0, None)
-    with by_hand(
-        one, "INSERT INTO public.s SELECT word, x, 7, 0, _x, _n FROM public.s"
-    ) as verified:
+    doubled = "INSERT INTO public.s SELECT word, x, 7, 0, _x, _n FROM public.s"
+    with by_hand(one, doubled) as verified:
         assert counts(verified) == (8, 0, 4, None)
         assert verified.headers == ("attempt 7:0 is recorded with 0 rows, but 4 exist",)
 

@@ -38,12 +38,8 @@ from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import execute, rows
 
 UTC = timezone.utc
-MONTHLY = Schedule(
-    cron="0 0 1 * *",
-    time_zone="UTC",
-    first_start=datetime(1997, 1, 1, tzinfo=UTC),
-    last_start=datetime(1997, 6, 1, tzinfo=UTC),
-)
+FIRST, LAST = month(1997, 1).start, month(1997, 6).start
+MONTHLY = Schedule(cron="0 0 1 * *", time_zone="UTC", first_start=FIRST, last_start=LAST)
 EMISSIONS = "SELECT run_id, status, reason_code, reason FROM reliability.emission ORDER BY run_id"
 
 
@@ -63,8 +59,7 @@ def deliver(folder, name):
 def emit(emitter, number, schedule=MONTHLY):
     """Emit a month, as the run that Airflow names after the month's end."""
     own = emitter.again(f"scheduled__1997-{number + 1:02d}-01T00:00:00+00:00")
-    who = own.who("emit")
-    return own.runner.emit(month(1997, number), who, max_batches=9, schedule=schedule)
+    return own.runner.emit(month(1997, number), own.who("emit"), max_batches=9, schedule=schedule)
 
 
 def lacking(connection):
@@ -209,6 +204,9 @@ def emissions():
     return st.lists(st.tuples(st.integers(1, 8), st.none() | st.tuples(hours, st.integers(0, 4))))
 
 
+NOT_EVALUATED = """
+    INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)
+    VALUES ('shop', 'shop', 'a test', true)"""
 GAPS = """
     WITH tried AS (
            SELECT interval_start, interval_end FROM reliability.emission
@@ -237,15 +235,10 @@ def test_the_gaps_are_those_between_all_emissions(connection, tries):
             key = {"topology": "shop", "dag_id": "shop", "run_id": f"run {number}"}
             ends = {"interval_start": start, "interval_end": end, "interval_zone": None}
             tx.run("begin_emission", **key, **ends, task_id="emit")
-        tx.run(
-            SQL(
-                "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
-                " VALUES ('shop', 'shop', 'a test', true)"
-            )
-        )
-        asked = tx.all("gaps_between_emissions", topology="shop")
-        assert [(row["gap_start"], row["gap_end"]) for row in asked] == [
-            (row["gap_start"], row["gap_end"]) for row in tx.all(SQL(GAPS))
+        tx.run(SQL(NOT_EVALUATED))
+        asked, wanted = tx.all("gaps_between_emissions", topology="shop"), tx.all(SQL(GAPS))
+        assert [[row["gap_start"], row["gap_end"]] for row in asked] == [
+            [row["gap_start"], row["gap_end"]] for row in wanted
         ]
         raise RollBack
 
@@ -269,14 +262,9 @@ def test_what_never_came_is_seen(emitter, connection, tmp_path):
     assert february["run_id"] == "scheduled__1997-03-01T00:00:00+00:00"
     assert february["why"].startswith("[NOTHING_TO_EMIT] ")
     assert february["next_step"].endswith("then: reliability resume-runs shop")
-    assert (
-        "--from-date 1997-03-01T00:00:00+00:00 --to-date 1997-03-01T00:00:00+00:00"
-        in march["next_step"]
-    )
-    assert (
-        "--from-date 1997-05-01T00:00:00+00:00 --to-date 1997-06-01T00:00:00+00:00"
-        in last["next_step"]
-    )
+    dates = "--from-date 1997-0{}-01T00:00:00+00:00 --to-date 1997-0{}-01T00:00:00+00:00"
+    assert dates.format(3, 3) in march["next_step"]
+    assert dates.format(5, 6) in last["next_step"]
     assert found["expected_unknown"] is None
 
     said = " ".join(say("lag").stdout.split())
@@ -305,8 +293,7 @@ def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, conne
     with pytest.raises(NothingToEmit):
         emit(emitter, 3, until_april)
     lag_fails(False)
-    since = "UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"
-    execute(connection, since)
+    execute(connection, "UPDATE reliability.emission SET failing_since = now() - interval '2 h'")
     lag_fails(True)
     deliver(tmp_path, "1997-03/a")
     emit(emitter, 3, until_april)
@@ -384,10 +371,8 @@ def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, 
     own.runner.emit(month(1997, 1), own.who("emit"), max_batches=9, schedule=schedule)
     assert {state for _, state, _ in states(connection)} == {"open"}
     emit(emitter, 4, schedule)
-    assert states(connection)[-2:] == [
-        ("1997-04", "open", 1),
-        ("1997-05-01/1997-07-01", "missing", 2),
-    ]
+    missing = ("1997-05-01/1997-07-01", "missing", 2)
+    assert states(connection)[-2:] == [("1997-04", "open", 1), missing]
 
 
 def test_the_advice_is_about_what_could_not_be_read(emitter, connection):
@@ -421,8 +406,7 @@ def test_each_open_txid_says_why(emitter, connection):
     assert lagging("2")["why"] == why
     chosen = ("--interval", "1997-01-01/1997-02-01", "--file", "a.parquet")
     say("skip", "shop", *chosen, "--reason", "a test", "--yes")
-    parked = lagging("2")
-    step = "fix the cause; then: reliability replay shop 2"
+    parked, step = lagging("2"), "fix the cause; then: reliability replay shop 2"
     assert (parked["state"], parked["next_step"]) == ("parked", step)
     states = [(one["txid"], one["state"], one["why"]) for one in read("txids", "shop")["txids"]]
     assert states == [
@@ -483,8 +467,8 @@ def test_txids_are_listed_and_found_by_interval_and_by_file(emitter, connection,
     say("completeness", "shop", "--check", code=3)
     chosen = read("completeness", "shop", "--interval", "1997-04")["intervals"]
     assert [row["interval"] for row in chosen] == ["1997-04"]
-    may = say("completeness", "shop", "--interval", "1997-05").stdout
-    assert "0 of 1 intervals are complete" in may
+    chosen = ("--interval", "1997-05")
+    assert "0 of 1 intervals are complete" in say("completeness", "shop", *chosen).stdout
 
 
 def test_every_verb_names_the_interval(emitter, connection):

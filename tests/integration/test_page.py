@@ -197,10 +197,8 @@ def test_all_that_can_become_of_a_txid(client, full):
         "9 was wrong",
     ):
         assert what in said, what
-    marks = dict.fromkeys(re.findall(r'class="mark ([a-z-]+)"', client.get(at("rich")).text))
-    assert set(marks) == {
-        *("replay", "dry-run", "failed", "fenced", "rolled-back", "parked", "skipped")
-    }
+    marks = {*re.findall(r'class="mark ([a-z-]+)"', client.get(at("rich")).text)}
+    assert marks == {"replay", "dry-run", "failed", "fenced", "rolled-back", "parked", "skipped"}
 
 
 TOLD = {
@@ -297,10 +295,8 @@ def test_a_person_jumps_to_or_chooses_txids_by_number_or_interval(client, full):
         ("12..14", 14),
     ):
         to = client.get(at("many", f"?to={quote(text)}&size=50"))
-        assert (to.status_code, to.headers["location"]) == (
-            303,
-            f"{at('many')}?last={txid}&size=50#timeline",
-        )
+        place = f"{at('many')}?last={txid}&size=50#timeline"
+        assert (to.status_code, to.headers["location"]) == (303, place)
     for text, txids in (
         ("7", "7"),
         (" 3, 5..6", "3,5..6"),
@@ -494,13 +490,11 @@ RUNNING = """
     ("path", "status", "says"),
     [
         (at("nosuch"), 404, "nosuch is no topology, or its first run has not emitted yet."),
-        (at("nosuch", "/calendar"), 404, "nosuch is no topology"),
-        (at("nosuch", "/explain"), 404, "nosuch is no topology"),
-        (at("nosuch", "/runs?run_id=x"), 404, "nosuch is no topology"),
-        (at("nosuch", "/txids/1"), 404, "nosuch is no topology"),
-        (at("many", "/txids/37"), 404, "ATTEMPT_UNKNOWN"),
-        (at("many", "/txids/0"), 404, "ATTEMPT_UNKNOWN"),
-        (at("many", f"/txids/{10**30}"), 404, "ATTEMPT_UNKNOWN"),
+        *(
+            (at("nosuch", path), 404, "nosuch is no topology")
+            for path in ("/calendar", "/explain", "/runs?run_id=x", "/txids/1")
+        ),
+        *((at("many", f"/txids/{n}"), 404, "ATTEMPT_UNKNOWN") for n in (37, 0, 10**30)),
         (at("many", "/txids/seven"), 422, "txid: Input should be a valid integer"),
         (at("many", "?last=x"), 422, "last: Input should be a valid integer"),
         (at("many", "/calendar?before=x"), 422, "before: Input should be a valid datetime"),
@@ -721,16 +715,13 @@ def test_pause_resume_park_and_skip(client, shop):
         client, "park", txid=4, reason="its file is broken"
     )
     assert "Txid 5 is skipped for good." in change(client, "skip", txid=5, reason="a duplicate")
-    asked = (
-        "SELECT txid, verdict, verdict_reason FROM reliability.attempt WHERE verdict IS NOT NULL"
-    )
-    assert shop.ask(f"{asked} ORDER BY txid") == [
+    asked = "SELECT txid, verdict, verdict_reason FROM reliability.attempt"
+    assert shop.ask(f"{asked} WHERE verdict IS NOT NULL ORDER BY txid") == [
         (4, "PARKED", "its file is broken (zoe, on the page)"),
         (5, "SKIPPED", "a duplicate"),
     ]
-    assert shop.ask("SELECT txid, skipped_by, reason FROM reliability.skip") == [
-        (5, "zoe", "a duplicate")
-    ]
+    skips = shop.ask("SELECT txid, skipped_by, reason FROM reliability.skip")
+    assert skips == [(5, "zoe", "a duplicate")]
     assert "PARK_NOT_POSSIBLE" in change(client, "park", 409, txid=99, reason="x")
     assert "What to do:" in change(client, "park", 409, txid=1, reason="x")
 

@@ -52,53 +52,36 @@ from tests.support.runner import TransactionRunner, Unattended
 from tests.support.without_spark import WithoutSpark
 
 BY = {"day": "date"}
+MONEY = "numeric(14,2)"
 ROW_LENGTH = 6  # rows of a batch
 
 
 def states(elsewhere: str = "") -> list[State]:
     """One state for each way in which a replay works; `elsewhere` is another database."""
+    total, shown = Sum("price", MONEY), Append("price", MONEY)
+    lowest, highest = Min("price", MONEY), Max("price", MONEY)
+    opened, closed = First("price", by=BY, type=MONEY), Latest("price", by=BY, type=MONEY)
+    newest = {"word": Upsert("word", BY, "text"), "price": Upsert("price", BY, MONEY)}
+    rows_of = {"word": Append("word", "text"), "price": shown}
     return [
         State(
             "exact",
             key={"k": "bigint", "word": "text"},
-            values={
-                "n": Count(),
-                "prices": Count("price"),
-                "total": Sum("price", "numeric(14,2)"),
-                "mean": Avg("price"),
-            },
+            values={"n": Count(), "prices": Count("price"), "total": total, "mean": Avg("price")},
         ),
         State(
             "recomputed",
             key={"word": "text"},
             values={
-                "n": Count(),
-                "lowest": Min("price", "numeric(14,2)"),
-                "highest": Max("price", "numeric(14,2)"),
-                "opened": First("price", by=BY, type="numeric(14,2)"),
-                "closed": Latest("price", by=BY, type="numeric(14,2)"),
+                **{"n": Count(), "lowest": lowest, "highest": highest},
+                **{"opened": opened, "closed": closed},
             },
             database=elsewhere,
         ),
-        State(
-            "newest",
-            key={"k": "bigint"},
-            values={
-                "word": Upsert("word", by=BY, type="text"),
-                "price": Upsert("price", by=BY, type="numeric(14,2)"),
-            },
-        ),
-        State(
-            "log",
-            values={"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")},
-        ),
-        State(
-            "viewed",
-            key={"k": "bigint"},
-            values={"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")},
-            as_view=True,
-        ),
-        State("all_of_it", values={"n": Count(), "total": Sum("price", "numeric(14,2)")}),
+        State("newest", key={"k": "bigint"}, values=newest),
+        State("log", values=rows_of),
+        State("viewed", key={"k": "bigint"}, values=rows_of, as_view=True),
+        State("all_of_it", values={"n": Count(), "total": total}),
     ]
 
 

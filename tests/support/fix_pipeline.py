@@ -32,6 +32,10 @@ TWENTY = [
 ]
 
 
+#: How many orders there are, and what they come to.
+ORDERS: dict[str, Any] = {"orders": Count(), "revenue": Sum("price", "numeric(14,2)")}
+
+
 def january(year: int = 1997) -> Interval:
     return month(year, 1)
 
@@ -62,29 +66,15 @@ def shop(
     folder: Path | str, process: Callable[..., Any] = both, *, files: int = 1, pending: int = 3
 ) -> Topology:
     """A topology over `folder`/YYYY-MM, with a state of each kind of replay."""
+    days = {"first_day": Min("day", "date"), "last_day": Max("day", "date")}
     return Topology(
         "shop",
-        spout=FileSpout(
-            f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", max_files_per_batch=files
-        ),
-        process=process,
-        states=[
-            State(
-                "per_customer",
-                key={"customer": "bigint"},
-                values={
-                    "orders": Count(),
-                    "revenue": Sum("price", "numeric(14,2)"),
-                    "first_day": Min("day", "date"),
-                    "last_day": Max("day", "date"),
-                },
-            ),
-            State(
-                "per_day",
-                key={"day": "date"},
-                values={"orders": Count(), "revenue": Sum("price", "numeric(14,2)")},
-            ),
+        FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", max_files_per_batch=files),
+        [
+            State("per_customer", key={"customer": "bigint"}, values=ORDERS | days),
+            State("per_day", key={"day": "date"}, values=ORDERS),
         ],
+        process,
         max_spout_pending=pending,
     )
 

@@ -23,13 +23,13 @@ STANDARD = frozenset(sys.stdlib_module_names)
 LIBRARY = "reliability"
 PLUGIN = ROOT / "plugins" / "reliability_airflow"
 
-TRANSACTION = {
-    "reliability.core",
-    "reliability.ledger",
-    "reliability.deployment.address",
-    "reliability.deployment.settings",
-    "reliability.states",
-}
+
+def of(names):
+    """Return packages of the library by their names."""
+    return {f"reliability.{name}" for name in names.split()}
+
+
+TRANSACTION = of("core ledger deployment.address deployment.settings states")
 # a room of reliability/transaction -> the rooms below it
 ROOMS = {
     "topology": (),
@@ -43,24 +43,14 @@ ROOMS = {
 
 # folder -> what its modules may import at module level, besides the standard library
 ALLOWED = {
-    "reliability/core": {"reliability.core"},
-    "reliability/airflow_provider.py": {"reliability.core"},
-    "reliability/deployment": {"reliability.core"},
-    "reliability/ledger": {
-        "reliability.core",
-        "reliability.deployment.address",
-        "reliability.ledger",
-        "psycopg2",
-    },
-    "reliability/spouts": {
-        "reliability.core",
-        "reliability.deployment.address",
-        "reliability.deployment.lazy",
-        "reliability.deployment.settings",
-        "reliability.spark.frames",
-        "reliability.spouts",
-    },
-    "reliability/states": {"reliability.core", "reliability.states", "psycopg2"},
+    "reliability/core": of("core"),
+    "reliability/airflow_provider.py": of("core"),
+    "reliability/deployment": of("core"),
+    "reliability/ledger": {*of("core deployment.address ledger"), "psycopg2"},
+    "reliability/spouts": of(
+        "core deployment.address deployment.lazy deployment.settings spark.frames spouts"
+    ),
+    "reliability/states": {*of("core states"), "psycopg2"},
     **{
         f"reliability/transaction/{room}": {
             *TRANSACTION,
@@ -73,35 +63,14 @@ ALLOWED = {
         f"reliability/transaction/{name}.py": {*TRANSACTION, "reliability.transaction"}
         for name in ("run", "own_run", "replay", "interval_run")
     },
-    "reliability/spark": {
-        "reliability.core",
-        "reliability.deployment",
-        "reliability.ledger",
-        "reliability.spark",
-        "reliability.states",
-        "reliability.transaction",
-    },
+    "reliability/spark": of("core deployment ledger spark states transaction"),
     "reliability/testing": {
-        "reliability.core",
-        "reliability.deployment",
-        "reliability.ledger",
-        "reliability.spark",
-        "reliability.states",
-        "reliability.testing",
-        "reliability.transaction",
+        *of("core deployment ledger spark states testing transaction"),
         *("psycopg2", "pytest"),
     },
     "reliability/cli": {
-        "reliability.cli",
-        "reliability.core",
-        "reliability.deployment",
-        "reliability.ledger",
-        "reliability.spark",
-        "reliability.spouts",
-        "reliability.states",
-        "reliability.transaction",
-        "rich",
-        "typer",
+        *of("cli core deployment ledger spark spouts states transaction"),
+        *("rich", "typer"),
     },
     "plugins": {
         "reliability",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -40,23 +41,14 @@ from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
 from reliability.core.waits import WaitReason, WaitsFor
 
-PROCESSING, SEALING, PROCESSED = (
-    AttemptStatus.PROCESSING,
-    AttemptStatus.SEALING,
-    AttemptStatus.PROCESSED,
-)
+PROCESSING, SEALING = AttemptStatus.PROCESSING, AttemptStatus.SEALING
+PROCESSED = AttemptStatus.PROCESSED
 OWN, OTHERS = 1, 2
 
 
 def request(kind=RequestKind.COMMIT, status=RequestStatus.OPEN, granted_after=-1):
-    return Request(
-        request_id=OWN,
-        number=1,
-        kind=kind,
-        status=status,
-        granted_after=granted_after,
-        is_dry_run=False,
-    )
+    own: dict[str, Any] = {"request_id": OWN, "number": 1, "is_dry_run": False}
+    return Request(kind=kind, status=status, granted_after=granted_after, **own)
 
 
 def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False, **steps):
@@ -75,16 +67,8 @@ def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False, *
     )
 
 
-def snapshot(
-    txid=1,
-    curr_txid=1,
-    pending=3,
-    attempt=None,
-    replays=0,
-    blocked=None,
-    is_gathering=False,
-    **facts,
-):
+def snapshot(txid=1, curr_txid=1, pending=3, attempt=None, replays=0, blocked=None, **facts):
+    is_gathering = facts.pop("is_gathering", False)
     processed: tuple[Due, ...] = ()
     if attempt is not None and attempt.is_processed and not attempt.is_dry_run:
         processed = (Due(txid=txid, attempt_id=0, nonce="", committed_attempt=None, staged_rows=1),)
@@ -104,7 +88,10 @@ def work(goal, *, task="me", steps=None, others=()):
 
 
 BLOCKED = Blocked(txid=1, run_id="scheduled__1997-02-01", interval="[1997-01, 1997-02)", reason="")
+OF_OWN_RUN = replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))
 REPLAY = request(RequestKind.REPLAY, granted_after=0)
+EXPIRED = live(request_id=OTHERS, lease_expired=True)
+BY_OTHERS = live(PROCESSED, request_id=OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -127,20 +114,10 @@ REPLAY = request(RequestKind.REPLAY, granted_after=0)
         (snapshot(1, attempt=live(SEALING)), request(), Goal.PROCESSED, Begin),
         # R2: another request's attempt is waited for while it has its lease
         (snapshot(1, attempt=live(request_id=OTHERS)), request(), Goal.PROCESSED, Wait),
-        (
-            snapshot(1, attempt=live(request_id=OTHERS, lease_expired=True)),
-            request(),
-            Goal.PROCESSED,
-            Begin,
-        ),
+        (snapshot(1, attempt=EXPIRED), request(), Goal.PROCESSED, Begin),
         # R2: another request's PROCESSED attempt is taken as one's own
-        (snapshot(1, attempt=live(PROCESSED, request_id=OTHERS)), request(), Goal.PROCESSED, Done),
-        (
-            snapshot(1, attempt=live(PROCESSED, request_id=OTHERS)),
-            request(),
-            Goal.COMMITTED,
-            Commit,
-        ),
+        (snapshot(1, attempt=BY_OTHERS), request(), Goal.PROCESSED, Done),
+        (snapshot(1, attempt=BY_OTHERS), request(), Goal.COMMITTED, Commit),
         # R4: a commit task whose attempt fell begins the next one itself
         (snapshot(1), request(), Goal.COMMITTED, Begin),
         # replays: position decides, and Spark really runs again
@@ -201,9 +178,7 @@ def test_what_a_file_may_cure_names_the_way_to_take_the_file():
     [
         # E2: a run that waits for what it gave up itself would never end, and nobody would see it
         (
-            snapshot(
-                4, blocked=replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))
-            ),
+            snapshot(4, blocked=OF_OWN_RUN),
             replace(request(), dag_id="shop", run_id="own"),
             TxidBlocked,
         ),
@@ -250,8 +225,7 @@ SIDE = {"left": (), "right": ()}
     ],
 )
 def test_the_steps_of_an_attempt(attempt, steps, goal, expected):
-    others = attempt.steps.keys() - steps.keys()
-    asked = work(goal, steps=steps, others=others)
+    asked = work(goal, steps=steps, others=attempt.steps.keys() - steps.keys())
     action = next_action(snapshot(1, attempt=attempt), request(), asked)
     assert isinstance(action, Wait) if expected is Wait else action == expected
 
@@ -310,18 +284,13 @@ def test_who_looks_is_told_what_the_task_logs(text):
     assert str(action) == text
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [
-        (RequestStatus.PARKED, "reliability replay"),
-        (RequestStatus.CLOSED, "reliability resume-runs"),
-    ],
-)
-def test_what_a_person_has_parked_is_replayed_and_what_has_ended_is_resumed(status, remedy):
+@pytest.mark.parametrize(("status", "verb"), [("PARKED", "replay"), ("CLOSED", "resume-runs")])
+def test_what_a_person_has_parked_is_replayed_and_what_has_ended_is_resumed(status, verb):
     """C7: resume-runs was named of both, and had nothing to clear of a parked txid."""
-    action = next_action(snapshot(1), request(status=status), work(Goal.COMMITTED))
+    asked = request(status=RequestStatus[status])
+    action = next_action(snapshot(1), asked, work(Goal.COMMITTED))
     assert isinstance(action, Fail)
-    assert remedy in str(action.error)
+    assert f"reliability {verb}" in str(action.error)
 
 
 def test_a_reason_of_others_stays_one_line_of_a_log():
@@ -416,8 +385,7 @@ def test_a_skipped_txid_is_passed_over_in_its_turn_and_never_begun():
     """C8."""
     commits = work(Goal.COMMITTED)
     assert next_action(snapshot(1, is_skipped=True), request(), commits) == CommitEmpty()
-    early = next_action(snapshot(2, is_skipped=True), request(), commits)
-    assert isinstance(early, Wait)
+    assert isinstance(next_action(snapshot(2, is_skipped=True), request(), commits), Wait)
     held = next_action(snapshot(1, is_skipped=True, held="back"), request(), commits)
     assert isinstance(held, Fail)
     done = request(status=RequestStatus.SATISFIED)

@@ -55,27 +55,13 @@ class Ledger(NoItems):
 # --- one name ------------------------------------------------------------------------------------
 
 SAME = ["in/a.csv", "in/b.csv"]
-SPELLINGS = [
-    "in/*.csv",
-    "./in/*.csv",
-    "in//*.csv",
-    ".//in/./*.csv",
-    "in/../in/*.csv",
-    "in/day/../*.csv",
-    "in/*/../*.csv",
-    "{home}/in/*.csv",
-    "{home}//in/*.csv",
-    "{home}/../../current/in/*.csv",  # from where the link leads
-    "{real}/in/*.csv",
-    "{real}/../5/in/*.csv",
-    "file:{home}/in/*.csv",
-    "file://{home}/in/*.csv",
-    "file:////{real}/in/*.csv",
-    "file://localhost{home}/in/*.csv",
-    "FILE://LocalHost{home}/in/*.csv",
-    "file://{home}/i%6E/*.csv",
-    "{other}/in/*.csv",
-]
+SPELLINGS = """
+    in/*.csv  ./in/*.csv  in//*.csv  .//in/./*.csv  in/../in/*.csv  in/day/../*.csv  in/*/../*.csv
+    {home}/in/*.csv  {home}//in/*.csv  {home}/../../current/in/*.csv  {real}/in/*.csv
+    {real}/../5/in/*.csv  {other}/in/*.csv  file:{home}/in/*.csv  file://{home}/in/*.csv
+    file:////{real}/in/*.csv  file://localhost{home}/in/*.csv  FILE://LocalHost{home}/in/*.csv
+    file://{home}/i%6E/*.csv
+"""  # `..` is from where a link leads
 
 
 def test_a_file_has_one_name_however_the_pattern_is_spelled(home):
@@ -89,7 +75,7 @@ def test_a_file_has_one_name_however_the_pattern_is_spelled(home):
         SAME,
         *([f"{places[place]}/in/{name}.csv" for name in "ab"] for place in ("home", "real")),
     ]
-    for pattern in (spelling.format(**places) for spelling in SPELLINGS):
+    for pattern in (spelling.format(**places) for spelling in SPELLINGS.split()):
         assert find_files(pattern) == SAME
         for names in written:
             assert spout(pattern).plan(None, Ledger(names)) == []
@@ -159,22 +145,11 @@ def test_pieces_of_a_file_that_were_emitted_before_there_was_a_home_are_known(ho
 
 # --- what is listed ------------------------------------------------------------------------------
 
-WRITTEN = [
-    "in/a.csv",
-    "in/day/c.csv",
-    "in/_day=1/a.csv",
-    "in/_temporary/0/task_1/part-0.csv",
-    "in/day/_temporary/0/part-0.csv",
-    "in/_delta_log/0.csv",
-    "in/.staging/a.csv",
-    "in/_SUCCESS",
-    "in/_a.csv",
-    "in/.a.csv.crc",
-    "in/b.csv._COPYING_",
-    "in/x._COPYING_/a.csv",
-]
-
-
+WRITTEN = """
+    in/a.csv  in/day/c.csv  in/_day=1/a.csv  in/_temporary/0/task_1/part-0.csv
+    in/day/_temporary/0/part-0.csv  in/_delta_log/0.csv  in/.staging/a.csv  in/_SUCCESS
+    in/_a.csv  in/.a.csv.crc  in/b.csv._COPYING_  in/x._COPYING_/a.csv
+"""
 FOUND = {
     "in/*": ["in/a.csv"],
     "in/*/*.csv": ["in/_day=1/a.csv", "in/day/c.csv"],
@@ -197,7 +172,7 @@ def test_wildcards_match_nothing_that_spark_hides(tmp_path):
 
     files = fsspec.filesystem("memory")
     files.store.clear()
-    for name in WRITTEN:
+    for name in WRITTEN.split():
         files.pipe(f"/{name}", b"1\n")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1\n")

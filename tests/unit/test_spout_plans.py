@@ -313,12 +313,8 @@ def test_limits_by_files_rows_and_bytes(grouped, limits, batches):
 
 def test_a_file_comes_whole_or_in_pieces_as_it_was_emitted_first(grouped):
     """E1: limits change, a row's txid does not; its other row groups come."""
-    for limits in (
-        {},
-        {"max_rows_per_batch": 8},
-        {"max_rows_per_batch": 2},
-        {"max_bytes_per_batch": 1},
-    ):
+    most_rows = "max_rows_per_batch"
+    for limits in ({}, {most_rows: 8}, {most_rows: 2}, {"max_bytes_per_batch": 1}):
         spout = spout_of(grouped, **limits)
         for taken in (WHOLE, "{[0,10)}"):
             assert names([plan(spout, parts={str(grouped): taken})]) == [["small.parquet"]]
@@ -417,14 +413,8 @@ def test_text_is_a_batch_of_its_own_beyond_the_limit_and_is_verified_by_size_and
     """E6."""
     for name in "abc":
         (tmp_path / f"{name}.csv").write_text("1\n2\n")
-    spout = FileSpout(
-        f"{tmp_path}/*",
-        9,
-        format=Csv(),
-        schema="a int",
-        max_rows_per_batch=1,
-        max_bytes_per_batch=3,
-    )
+    spout = FileSpout(f"{tmp_path}/*", 9, format=Csv(), schema="a int", max_rows_per_batch=1)
+    spout = replace(spout, max_bytes_per_batch=3)
     items = plan(spout)
     assert names(spout.cut(items)) == [["a.csv"], ["b.csv"], ["c.csv"]]
     meta = meta_of(spout, items)

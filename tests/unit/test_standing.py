@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,34 +11,20 @@ from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt
 from reliability.core.plan import Due, Position
 from reliability.core.standing import Standing
 
-PROCESSING, SEALING, PROCESSED = (
-    AttemptStatus.PROCESSING,
-    AttemptStatus.SEALING,
-    AttemptStatus.PROCESSED,
-)
+PROCESSING, SEALING = AttemptStatus.PROCESSING, AttemptStatus.SEALING
+PROCESSED = AttemptStatus.PROCESSED
 
 
 def standing(live=None, **facts):
     """A topology whose txids 1 to 4 have committed, with the live attempts txid -> status."""
-    return Standing(
-        **{
-            "position": Position(curr_txid=5),
-            "max_spout_pending": 3,
-            "max_replay_pending": 2,
-            "paused": None,
-            "is_throttled": False,
-            "unfrozen": frozenset(),
-            "held": {},
-            "skipped": frozenset(),
-            **facts,
-        },
-        live={
-            txid: LiveAttempt(
-                attempt_id=0, status=status, request_id=1, lease_expired=False, steps={}
-            )
-            for txid, status in (live or {}).items()
-        },
-    )
+    usual = {
+        **{"position": Position(curr_txid=5), "max_spout_pending": 3, "max_replay_pending": 2},
+        **{"paused": None, "is_throttled": False, "held": {}},
+        **dict.fromkeys(["unfrozen", "skipped"], frozenset()),
+    }
+    of_all: dict[str, Any] = {"attempt_id": 0, "request_id": 1, "lease_expired": False, "steps": {}}
+    attempts = {txid: LiveAttempt(status=each, **of_all) for txid, each in (live or {}).items()}
+    return Standing(**{**usual, **facts}, live=attempts)
 
 
 def test_time_that_passes_is_no_news_for_who_waits():
@@ -69,8 +56,7 @@ def test_only_those_behind_a_blocked_txid_wait_for_it():
 def test_an_opaque_batch_starts_where_a_live_or_committed_one_ends():
     """E4."""
     one = standing({6: PROCESSING}, unfrozen=frozenset({4, 5, 6, 7, 9}))
-    lacks = [txid for txid in range(3, 10) if one.snapshot(txid).lacks_predecessor]
-    assert lacks == [6, 9]
+    assert [txid for txid in range(3, 10) if one.snapshot(txid).lacks_predecessor] == [6, 9]
     assert [txid for txid in range(3, 10) if one.snapshot(txid).is_frozen] == [3, 8]
 
 
