@@ -122,6 +122,9 @@ class KafkaSpout(Spout):
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[KafkaRange]:
         """List a range for each partition that has new messages.
 
+        With the first of them comes an empty one for each partition of which nothing is read yet:
+        it says where that begins, so that what retention removes before it is read is missed.
+
         :raises SourceChanged: offsets that a txid has, or that none has yet, are gone
         """
         with self._reader() as reader:
@@ -141,21 +144,23 @@ class KafkaSpout(Spout):
                 ms = int(interval.end.timestamp() * 1000)
                 found = reader.offsets_at(self.topic, list(ends), ms)
                 ends = {n: end if found[n] is None else found[n] or 0 for n, end in ends.items()}
-        ranges = []
+        empty, ranges = [], []
         for number, (low, high) in offsets.items():
             first = self._first_of(number, known[number], low, high)
-            if first < ends[number]:
-                ranges.append(
-                    KafkaRange(
-                        cluster=self.cluster,
-                        topic=self.topic,
-                        partition=number,
-                        first=first,
-                        end=ends[number],
-                        rows=ends[number] - first,
-                    )
-                )
-        return ranges
+            end = max(first, ends[number])
+            item = KafkaRange(
+                cluster=self.cluster,
+                topic=self.topic,
+                partition=number,
+                first=first,
+                end=end,
+                rows=end - first,
+            )
+            if first < end:
+                ranges.append(item)
+            elif known[number] is None:
+                empty.append(item)
+        return [*empty, *ranges] if ranges else []  # last is what can be compared later
 
     def _known(self, allocated: AllocatedItems, number: int) -> int | None:
         """Return the end of what txids have of a partition; None if they have nothing."""
