@@ -37,7 +37,7 @@ from reliability.spouts.data_file import columns_in, fits, frame_of_files
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem, datasets_of_files
 from reliability.spouts.file_names import identity_of_file, locate
-from reliability.spouts.filesystem import open_filesystem
+from reliability.spouts.filesystem import look
 from reliability.spouts.footer import read_file
 from reliability.spouts.log_item import DELETE, FEED, FEED_COLUMNS, INSERT, LogFile
 from reliability.spouts.parquet import REFUSE, Parquet
@@ -441,16 +441,14 @@ def _found(path: str) -> FileItem:
     try:
         return read_file(path)
     except SourceUnreadable:
-        filesystem, inner = open_filesystem(path)
-        if filesystem.get_file_info(inner).type == fs.FileType.NotFound:
+        if look(path).type == fs.FileType.NotFound:
             raise gone(path) from None
         raise
 
 
 def _has_file(path: str, size: int) -> bool:
     """Say whether a data file is there, as long as it was."""
-    filesystem, inner = open_filesystem(path)
-    info = filesystem.get_file_info(inner)
+    info = look(path)
     return bool(info.type == fs.FileType.File and info.size == size)
 
 
