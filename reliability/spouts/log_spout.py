@@ -438,11 +438,18 @@ def _masked(what: str, *, is_snapshot: bool = False) -> SourceRewritten:
 
 def _found(path: str) -> FileItem:
     """Describe a file that no txid has read."""
+    if (found := _read(path)) is None:
+        raise gone(path)
+    return found
+
+
+def _read(path: str) -> FileItem | None:
+    """Describe a data file; None if it is not there."""
     try:
         return read_file(path)
     except SourceUnreadable:
         if look(path).type == fs.FileType.NotFound:
-            raise gone(path) from None
+            return None
         raise
 
 
@@ -458,8 +465,6 @@ def _as_it_is(item: LogFile) -> LogFile:
         if not item.is_lost:
             return item
         return replace(item, rows=read_file(item.path).rows, is_lost=False)
-    try:
-        found = read_file(item.path)
-    except SourceUnreadable:
+    if (found := _read(item.path)) is None:
         return replace(item, rows=0, is_lost=True)
     return replace(item, rows=found.rows, size=found.size, is_lost=False)

@@ -269,6 +269,18 @@ def test_a_file_that_is_gone_before_it_was_looked_at_is_said_with_a_way_out(tmp_
     assert record(replace(spout, since=2), txids) == []
 
 
+def test_a_refreeze_gives_up_a_file_that_is_gone_and_none_that_is_being_restored(orders):
+    """The rows of one that was not complete yet were left out."""
+    spout = DeltaSpout(str(orders))
+    [meta] = batches_of(spout)
+    file = Path(meta.items[0].path)
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(SourceUnreadable, match="is not a complete Parquet file"):
+        spout.refresh(meta)
+    file.unlink()
+    assert [item.is_lost for item in spout.refresh(meta)] == [True, False, False]
+
+
 def test_a_file_of_a_feed_cannot_be_excluded(tmp_path, connection):
     """C9: it was recorded under the name of the file, which no change of it has."""
     append(tmp_path / "t", (1, "a", 5))
