@@ -22,7 +22,7 @@ from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR, check_value
 from reliability.spouts.data_file import columns_in
-from reliability.spouts.ddl import read_ddl
+from reliability.spouts.ddl import check_types
 from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
 from reliability.spouts.kafka_range import KafkaRange, fill, source_of
 from reliability.spouts.same_source import of_same_source
@@ -100,9 +100,8 @@ class KafkaSpout(Spout):
             )
         if (self.decode is None) != (not self.schema):
             raise InvalidDefinition("KafkaSpout: schema and decode need each other")
-        if self.schema and read_ddl(self.schema) is None:
-            raise InvalidDefinition("KafkaSpout: the schema has more than names and types")
-        if taken := reserved(name for name, _ in read_ddl(self.schema) or ()):
+        columns = check_types("KafkaSpout", self.schema) if self.schema else ()
+        if taken := reserved(name for name, _ in columns):
             raise InvalidDefinition(f"KafkaSpout: the library adds the columns {taken} itself")
         if self.cluster:
             check_database("KafkaSpout: cluster", self.cluster)

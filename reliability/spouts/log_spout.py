@@ -34,7 +34,7 @@ from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceIt
 from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.data_file import columns_in, fits, frame_of_files
-from reliability.spouts.ddl import read_ddl
+from reliability.spouts.ddl import check_types
 from reliability.spouts.file_item import FileItem, datasets_of_files
 from reliability.spouts.file_names import identity_of_file, locate
 from reliability.spouts.filesystem import look
@@ -95,12 +95,10 @@ class LogSpout(Spout):
             raise InvalidDefinition(f"{own}: changes {self.changes!r} is not one of {CHANGES}")
         if self.since is not None and self.since < 0:
             raise InvalidDefinition(f"{own}: since is a version of the table, 0 or more")
-        names = [name for name, _ in read_ddl(self.schema) or ()]
+        names = [name for name, _ in check_types(own, self.schema)] if self.schema else []
         feed = [n for n, _ in columns_in(FEED_COLUMNS) if self.changes == FEED and n in names]
         if taken := [*reserved(names), *feed]:
             raise InvalidDefinition(f"{own}: the library adds the columns {taken} itself")
-        if self.schema and read_ddl(self.schema) is None:
-            raise InvalidDefinition(f"{own}: the schema has more than names and types")
         self._parquet.check_schema(self.schema)
         for name in ("versions", "files", "rows", "bytes"):
             limit = getattr(self, f"max_{name}_per_batch")

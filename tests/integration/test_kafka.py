@@ -458,6 +458,7 @@ def test_what_cannot_be_reached_is_said(kafka, monkeypatch):
         ({"isolation": "read_committed"}, 'needs counted="read"'),
         ({"schema": "n bigint"}, "schema and decode need each other"),
         ({"schema": "_n bigint", "decode": number_of}, "adds the columns"),
+        ({"schema": "n bigint NOT NULL", "decode": number_of}, "types of the schema: n"),
         ({"cluster": "ä"}, "not a valid name"),
         ({"max_rows_per_partition": 0}, "max_rows_per_partition must be at least 1"),
     ],
