@@ -114,7 +114,7 @@ class KafkaSpout(Spout):
         return self.until == INTERVAL
 
     def _reader(self) -> KafkaReader:
-        return KafkaReader(properties_of(self.cluster), self.isolation)
+        return KafkaReader(properties_of(self.cluster), self.isolation, self.cluster)
 
     # --- emission --------------------------------------------------------------------------------
 
@@ -284,6 +284,7 @@ class KafkaSpout(Spout):
         if pieces:
             task = _ReadTask(
                 topic=self.topic,
+                cluster=self.cluster,
                 isolation=self.isolation,
                 properties=spark.sparkContext.broadcast(properties_of(self.cluster)),
                 schema=empty.schema,
@@ -314,6 +315,7 @@ class _ReadTask:
     """What a Spark task needs; the properties, with their secrets, come to it by a broadcast."""
 
     topic: str
+    cluster: str
     isolation: str
     properties: Broadcast[dict[str, str]]
     schema: StructType
@@ -323,7 +325,7 @@ class _ReadTask:
 
     def read(self, piece: tuple[int, int, int, int]) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a piece: ordinal of the item, partition, first offset and end."""
-        with KafkaReader(self.properties.value, self.isolation) as reader:
+        with KafkaReader(self.properties.value, self.isolation, self.cluster) as reader:
             yield from self._read(reader, *piece)
 
     def _read(

@@ -437,6 +437,10 @@ def test_the_address_is_a_variable_or_a_file_with_its_secrets(tmp_path, monkeypa
         properties_of("eu-1")
     file.write_text("# ours\nbootstrap.servers = a:1,b:2\nsasl.password=x=y\n")
     assert properties_of("eu-1") == {"bootstrap.servers": "a:1,b:2", "sasl.password": "x=y"}
+    file.write_text("bootstrap.servers=a:1\nssl.truststore=x\n")
+    told = r'of RELIABILITY_KAFKA_EU_1: .*"ssl\.truststore".* the file that the variable names'
+    with pytest.raises(SourceUnreadable, match=told):
+        KafkaSpout("orders", cluster="eu-1").plan(None, NoItems())
 
 
 def test_what_cannot_be_reached_is_said(kafka, monkeypatch):
