@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from reliability.core.column import quoted
+from reliability.core.errors import InvalidDefinition
 
 _SAME = (
     "boolean tinyint smallint int bigint float double date timestamp timestamp_ntz string binary"
@@ -53,6 +54,23 @@ def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:
         return None
     found = (match for match in columns if match)
     return tuple(((m[1] or m[2]).replace("``", "`"), _type(m[3])) for m in found)
+
+
+def check_types(who: str, schema: str) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a schema; raise InvalidDefinition if a type needs Spark to be read.
+
+    :param who: what needs the types, in the error's text
+    """
+    columns = read_ddl(schema)
+    unclear = ", ".join(name for name, type_ in columns or () if not type_)
+    if columns is None or unclear:
+        raise InvalidDefinition(
+            f"{who} cannot tell the types of the schema{unclear and f': {unclear}'}",
+            remedy="write names and types alone, such as id bigint, price decimal(14,2), tags "
+            "array<string>: no comments, no NOT NULL, as any column may be NULL, and string in "
+            "place of char and varchar.",
+        )
+    return columns
 
 
 def _split(schema: str) -> list[str]:

@@ -38,7 +38,7 @@ from reliability.core.spout import (
     Spout,
     only,
 )
-from reliability.deployment.lazy import F
+from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import METADATA, with_tuple_ids
 from reliability.spark.frames.jvm import hide
 from reliability.spouts.changed_files import changes_of
@@ -46,7 +46,7 @@ from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_format import FileFormat
 from reliability.spouts.file_item import FileItem, datasets_of_files, joined, ordinals
 from reliability.spouts.file_names import check_name, identity_of_file, is_utf8, locate, names_of
-from reliability.spouts.filesystem import find_files, of_each, stat
+from reliability.spouts.filesystem import find_files, look, of_each
 from reliability.spouts.parquet import Parquet
 from reliability.spouts.parquet_frame import parquet_frame, schema_of_any_file
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
@@ -242,7 +242,7 @@ class FileSpout(Spout):
         for item in files:
             if not item.is_whole:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
-        paths = [path for path in ordinals(files) if _exists(path)]
+        paths = [path for path in ordinals(files) if look(path).type == fs.FileType.File]
         items = of_each(paths, lambda path: self.file_format.read(path, self.schema)[0])
         self.file_format.check_batch(items, self.schema)
         return items
@@ -302,14 +302,6 @@ def _check_unchanged(item: FileItem) -> None:
         raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
     if changes:
         raise SourceChanged(f"{item.path} changed: {changes}")
-
-
-def _exists(path: str) -> bool:
-    try:
-        stat(path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _new_pieces(pieces: Sequence[FileItem], known: Sequence[tuple[int, int]]) -> list[FileItem]:

@@ -232,6 +232,19 @@ def stat(path: str) -> Stat:
     return Stat(size=info.size or 0, mtime_ns=info.mtime_ns or 0, etag=_etag(filesystem, inner))
 
 
+def look(path: str) -> fs.FileInfo:
+    """Return what is at a path, which may be nothing.
+
+    :raises SourceUnreadable: its file system does not tell, as of a folder that may not be searched
+    """
+    filesystem, inner = open_filesystem(path)
+    _forget_listings(filesystem)
+    try:
+        return filesystem.get_file_info(inner)
+    except OSError as error:
+        raise SourceUnreadable(f"{locate(path)} cannot be looked at: {error}") from error
+
+
 def of_each(paths: Iterable[str], call: Callable[[str], Value]) -> list[Value]:
     """Return what a function makes of each file, in their order.
 

@@ -22,7 +22,7 @@ from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spark.frames.pieces import frame_of_pieces
 from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR, check_value
 from reliability.spouts.data_file import columns_in
-from reliability.spouts.ddl import read_ddl
+from reliability.spouts.ddl import check_types
 from reliability.spouts.kafka_client import READ_COMMITTED, KafkaReader, properties_of
 from reliability.spouts.kafka_range import KafkaRange, fill, source_of
 from reliability.spouts.same_source import of_same_source
@@ -100,9 +100,8 @@ class KafkaSpout(Spout):
             )
         if (self.decode is None) != (not self.schema):
             raise InvalidDefinition("KafkaSpout: schema and decode need each other")
-        if self.schema and read_ddl(self.schema) is None:
-            raise InvalidDefinition("KafkaSpout: the schema has more than names and types")
-        if taken := reserved(name for name, _ in read_ddl(self.schema) or ()):
+        columns = check_types("KafkaSpout", self.schema) if self.schema else ()
+        if taken := reserved(name for name, _ in columns):
             raise InvalidDefinition(f"KafkaSpout: the library adds the columns {taken} itself")
         if self.cluster:
             check_database("KafkaSpout: cluster", self.cluster)
@@ -115,12 +114,15 @@ class KafkaSpout(Spout):
         return self.until == INTERVAL
 
     def _reader(self) -> KafkaReader:
-        return KafkaReader(properties_of(self.cluster), self.isolation)
+        return KafkaReader(properties_of(self.cluster), self.isolation, self.cluster)
 
     # --- emission --------------------------------------------------------------------------------
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[KafkaRange]:
         """List a range for each partition that has new messages.
+
+        With the first of them comes an empty one for each partition of which nothing is read yet:
+        it says where that begins, so that what retention removes before it is read is missed.
 
         :raises SourceChanged: offsets that a txid has, or that none has yet, are gone
         """
@@ -141,21 +143,23 @@ class KafkaSpout(Spout):
                 ms = int(interval.end.timestamp() * 1000)
                 found = reader.offsets_at(self.topic, list(ends), ms)
                 ends = {n: end if found[n] is None else found[n] or 0 for n, end in ends.items()}
-        ranges = []
+        empty, ranges = [], []
         for number, (low, high) in offsets.items():
             first = self._first_of(number, known[number], low, high)
-            if first < ends[number]:
-                ranges.append(
-                    KafkaRange(
-                        cluster=self.cluster,
-                        topic=self.topic,
-                        partition=number,
-                        first=first,
-                        end=ends[number],
-                        rows=ends[number] - first,
-                    )
-                )
-        return ranges
+            end = max(first, ends[number])
+            item = KafkaRange(
+                cluster=self.cluster,
+                topic=self.topic,
+                partition=number,
+                first=first,
+                end=end,
+                rows=end - first,
+            )
+            if first < end:
+                ranges.append(item)
+            elif known[number] is None:
+                empty.append(item)
+        return [*empty, *ranges] if ranges else []  # last is what can be compared later
 
     def _known(self, allocated: AllocatedItems, number: int) -> int | None:
         """Return the end of what txids have of a partition; None if they have nothing."""
@@ -280,6 +284,7 @@ class KafkaSpout(Spout):
         if pieces:
             task = _ReadTask(
                 topic=self.topic,
+                cluster=self.cluster,
                 isolation=self.isolation,
                 properties=spark.sparkContext.broadcast(properties_of(self.cluster)),
                 schema=empty.schema,
@@ -310,6 +315,7 @@ class _ReadTask:
     """What a Spark task needs; the properties, with their secrets, come to it by a broadcast."""
 
     topic: str
+    cluster: str
     isolation: str
     properties: Broadcast[dict[str, str]]
     schema: StructType
@@ -319,7 +325,7 @@ class _ReadTask:
 
     def read(self, piece: tuple[int, int, int, int]) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a piece: ordinal of the item, partition, first offset and end."""
-        with KafkaReader(self.properties.value, self.isolation) as reader:
+        with KafkaReader(self.properties.value, self.isolation, self.cluster) as reader:
             yield from self._read(reader, *piece)
 
     def _read(

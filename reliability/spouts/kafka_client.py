@@ -34,12 +34,17 @@ _OWN = {
 }
 
 
+def variable_of(cluster: str) -> str:
+    """Return the name of the variable that says where a cluster is."""
+    return f"{VARIABLE}_{upper_name(cluster)}" if cluster else VARIABLE
+
+
 def properties_of(cluster: str) -> dict[str, str]:
     """Return librdkafka's properties of a cluster, with its secrets.
 
     :raises SourceUnreadable: nothing says where it is, or its file cannot be read
     """
-    variable = f"{VARIABLE}_{upper_name(cluster)}" if cluster else VARIABLE
+    variable = variable_of(cluster)
     text = os.environ.get(variable, "")
     remedy = f"set {variable} to bootstrap servers, or to the path of a file with properties."
     if not text:
@@ -60,14 +65,23 @@ class KafkaReader:
 
     :param properties: as `properties_of` returns them
     :param isolation: `read_committed` or `read_uncommitted`
+    :param cluster: whose properties they are
     :raises LibraryMissing: the library is not installed
+    :raises SourceUnreadable: librdkafka refuses the properties
     """
 
-    def __init__(self, properties: Mapping[str, str], isolation: str) -> None:
+    def __init__(self, properties: Mapping[str, str], isolation: str, cluster: str = "") -> None:
         self._library = library("confluent_kafka", "kafka", "a KafkaSpout")
         self._properties = {**properties, **_OWN, "isolation.level": isolation}
         self._isolation = isolation
-        self._consumer = self._library.Consumer({**self._properties, "log_level": "3"})
+        try:
+            self._consumer = self._library.Consumer({**self._properties, "log_level": "3"})
+        except self._library.KafkaException as error:
+            raise SourceUnreadable(
+                f"librdkafka refuses the properties of {variable_of(cluster)}: "
+                f"{error.args[0].str()}",
+                remedy="correct the file that the variable names.",
+            ) from error
 
     def tell_group(self, group: str, topic: str, ends: Mapping[int, int]) -> None:
         """Let a consumer group's offsets reach these, for tools that show lag; none goes back."""

@@ -13,7 +13,7 @@ from reliability.core.spout import SourceItem, source_item
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRange(SourceItem):
-    """The offsets [first, end) of a partition.
+    """The offsets [first, end) of a partition; none if a txid only says where it begins.
 
     :param cluster: its name in the deployment; empty for the default one
     :param rows: how many messages are there, which is not always how many offsets
@@ -46,7 +46,8 @@ class KafkaRange(SourceItem):
 
     @property
     def part(self) -> str:
-        return f"{{[{self.first},{self.end})}}"
+        """Of an empty range the offset before it, which nobody can read: a part has something."""
+        return f"{{[{min(self.first, self.end - 1)},{self.end})}}"
 
     @property
     def begin(self) -> int:
@@ -59,7 +60,7 @@ class KafkaRange(SourceItem):
 
     def split(self, most: int) -> list[KafkaRange]:
         """Cut it into ranges of at most so many offsets; the rows are yet to be counted."""
-        starts = range(self.first, self.end, most)
+        starts = range(self.first, self.end, most) or [self.first]
         return [replace(self, first=s, end=min(s + most, self.end)) for s in starts]
 
 

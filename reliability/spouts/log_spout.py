@@ -34,10 +34,10 @@ from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceIt
 from reliability.deployment.lazy import F, fs
 from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.data_file import columns_in, fits, frame_of_files
-from reliability.spouts.ddl import read_ddl
+from reliability.spouts.ddl import check_types
 from reliability.spouts.file_item import FileItem, datasets_of_files
 from reliability.spouts.file_names import identity_of_file, locate
-from reliability.spouts.filesystem import open_filesystem
+from reliability.spouts.filesystem import look
 from reliability.spouts.footer import read_file
 from reliability.spouts.log_item import DELETE, FEED, FEED_COLUMNS, INSERT, LogFile
 from reliability.spouts.parquet import REFUSE, Parquet
@@ -95,12 +95,10 @@ class LogSpout(Spout):
             raise InvalidDefinition(f"{own}: changes {self.changes!r} is not one of {CHANGES}")
         if self.since is not None and self.since < 0:
             raise InvalidDefinition(f"{own}: since is a version of the table, 0 or more")
-        names = [name for name, _ in read_ddl(self.schema) or ()]
+        names = [name for name, _ in check_types(own, self.schema)] if self.schema else []
         feed = [n for n, _ in columns_in(FEED_COLUMNS) if self.changes == FEED and n in names]
         if taken := [*reserved(names), *feed]:
             raise InvalidDefinition(f"{own}: the library adds the columns {taken} itself")
-        if self.schema and read_ddl(self.schema) is None:
-            raise InvalidDefinition(f"{own}: the schema has more than names and types")
         self._parquet.check_schema(self.schema)
         for name in ("versions", "files", "rows", "bytes"):
             limit = getattr(self, f"max_{name}_per_batch")
@@ -438,19 +436,24 @@ def _masked(what: str, *, is_snapshot: bool = False) -> SourceRewritten:
 
 def _found(path: str) -> FileItem:
     """Describe a file that no txid has read."""
+    if (found := _read(path)) is None:
+        raise gone(path)
+    return found
+
+
+def _read(path: str) -> FileItem | None:
+    """Describe a data file; None if it is not there."""
     try:
         return read_file(path)
     except SourceUnreadable:
-        filesystem, inner = open_filesystem(path)
-        if filesystem.get_file_info(inner).type == fs.FileType.NotFound:
-            raise gone(path) from None
+        if look(path).type == fs.FileType.NotFound:
+            return None
         raise
 
 
 def _has_file(path: str, size: int) -> bool:
     """Say whether a data file is there, as long as it was."""
-    filesystem, inner = open_filesystem(path)
-    info = filesystem.get_file_info(inner)
+    info = look(path)
     return bool(info.type == fs.FileType.File and info.size == size)
 
 
@@ -460,8 +463,6 @@ def _as_it_is(item: LogFile) -> LogFile:
         if not item.is_lost:
             return item
         return replace(item, rows=read_file(item.path).rows, is_lost=False)
-    try:
-        found = read_file(item.path)
-    except SourceUnreadable:
+    if (found := _read(item.path)) is None:
         return replace(item, rows=0, is_lost=True)
     return replace(item, rows=found.rows, size=found.size, is_lost=False)

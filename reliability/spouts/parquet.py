@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from reliability.core.errors import FileRefused, InvalidDefinition, ReliabilityError
 from reliability.core.types import common_type
-from reliability.spouts.ddl import read_ddl
+from reliability.spouts.ddl import check_types, read_ddl
 from reliability.spouts.file_format import FileFormat, refused
 from reliability.spouts.file_item import FileItem, one_per_file
 from reliability.spouts.file_names import locate
@@ -50,15 +50,7 @@ class Parquet(FileFormat):
     def check_schema(self, schema: str) -> None:
         if self.drift == REFUSE:
             return
-        declared = read_ddl(schema)
-        if declared is None or not all(type_ for _, type_ in declared):
-            unclear = [name for name, type_ in declared or () if not type_]
-            raise InvalidDefinition(
-                f"FileSpout: drift={self.drift!r} cannot tell the types of the schema"
-                + (f": {', '.join(unclear)}" if unclear else ""),
-                remedy="write names and types that Parquet has, without comments, and without NOT "
-                "NULL, because a column that a file lacks is NULL.",
-            )
+        declared = check_types(f"FileSpout: drift={self.drift!r}", schema)
         names = [name.lower() for name, _ in declared]
         if alike := [name for name, times in Counter(names).items() if times > 1]:
             raise InvalidDefinition(f"FileSpout: the schema has the columns {alike} more than once")

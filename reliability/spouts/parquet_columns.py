@@ -50,6 +50,7 @@ _WRITE_MICROSECONDS = (
 )
 _WRITE_OTHERWISE = {
     "Time": "write the time of day as a string or an integer",
+    "Interval": "write the interval as a string or as numbers",
     "Float16": "write it as a float: frame.astype({column: 'float32'}) in pandas",
     "UUID": "write the uuid as a string",
     "Decimal": f"write it with at most {MAX_DIGITS} digits",
@@ -75,6 +76,8 @@ def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
         return "it has no columns", "write it with columns"
     if why := why_unusable(names):
         return why
+    if alike := [*_alike_below(footer.schema.to_arrow_schema())]:
+        return f"Spark does not tell its fields {alike} apart", "rename all but one of them"
     for leaf in _leaves(footer):
         if remedy := _remedy(leaf):
             return f"column {leaf.path} is {written_type(leaf)}, which Spark does not read", remedy
@@ -89,10 +92,27 @@ def why_unusable(names: Sequence[str]) -> tuple[str, str] | None:
     if taken := [name for name in names if name.lower() == _ROW_INDEX]:
         what = f"it has a column called {taken[0]}, into which Spark writes the rows' numbers"
         return what, "rename it"
-    times = Counter(name.lower() for name in names)
-    if alike := [name for name in names if times[name.lower()] > 1]:
+    if alike := _alike(names):
         return f"Spark does not tell its columns {alike} apart", "rename all but one of them"
     return None
+
+
+def _alike(names: Sequence[str]) -> list[str]:
+    """Return the names that differ only in case."""
+    times = Counter(name.lower() for name in names)
+    return [name for name in names if times[name.lower()] > 1]
+
+
+def _alike_below(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+    """Yield the fields of structs that Spark does not tell apart, as `column.field`."""
+    for field in fields:
+        type_, path = field.type, f"{above}{field.name}"
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = type_.storage_type
+        if pa.types.is_nested(type_):
+            inner = [type_.field(number) for number in range(type_.num_fields)]
+            yield from (f"{path}.{name}" for name in _alike([each.name for each in inner]))
+            yield from _alike_below(inner, f"{path}.")
 
 
 def difference(

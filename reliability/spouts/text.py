@@ -151,6 +151,15 @@ class Csv(TextFormat):
     name: ClassVar[str] = "csv"
     header: bool = False
 
+    def check_schema(self, schema: str) -> None:
+        super().check_schema(schema)
+        nested = [name for name, type_ in read_ddl(schema) or () if "<" in type_]
+        if nested:
+            raise InvalidDefinition(
+                f"Csv: a field is one value, and columns {nested} of the schema have several",
+                remedy="read a string, and convert it in the process function.",
+            )
+
     def _records(self, lines: Iterable[str]) -> Iterator[Record]:
         records = (record for record in csv_records(lines) if record[1] or record[3])
         if self.header:

@@ -74,7 +74,8 @@ class UpdatedTable:
             self.table.check_rows(tx, self.moment)
             if tx.one(self._compose("endless_moments"))["are_there"]:
                 raise InvalidDefinition(
-                    f"table {self.table.name}: the {self.moment} of a row is -infinity"
+                    f"table {self.table.name}: the {self.moment} of a row is infinity or "
+                    "-infinity, which no window of time has"
                 )
             rows = self._pieces(tx, first, last, most)
         starts = [first, *(row[1] + 1 for row in rows)]

@@ -269,6 +269,18 @@ def test_a_file_that_is_gone_before_it_was_looked_at_is_said_with_a_way_out(tmp_
     assert record(replace(spout, since=2), txids) == []
 
 
+def test_a_refreeze_gives_up_a_file_that_is_gone_and_none_that_is_being_restored(orders):
+    """The rows of one that was not complete yet were left out."""
+    spout = DeltaSpout(str(orders))
+    [meta] = batches_of(spout)
+    file = Path(meta.items[0].identity)
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(SourceUnreadable, match="is not a complete Parquet file"):
+        spout.refresh(meta)
+    file.unlink()
+    assert [item.is_lost for item in spout.refresh(meta)] == [True, False, False]
+
+
 def test_a_file_of_a_feed_cannot_be_excluded(tmp_path, connection):
     """C9: it was recorded under the name of the file, which no change of it has."""
     append(tmp_path / "t", (1, "a", 5))
@@ -848,7 +860,8 @@ def ddl(type_: Any) -> str:
         ({"max_rows_per_batch": 0}, "max_rows_per_batch must be at least 1"),
         ({"schema": "_n bigint"}, "adds the columns"),
         ({"schema": "_change_type string", "changes": "feed"}, "adds the columns"),
-        ({"schema": "id bigint COMMENT 'x'"}, "more than names and types"),
+        ({"schema": "id bigint COMMENT 'x'"}, "cannot tell the types of the schema"),
+        ({"schema": "a int, b int NOT NULL, c varchar(9), d array<bigin>"}, "schema: b, c, d"),
         ({"drift": "any"}, "drift 'any' is not one of"),
     ],
 )

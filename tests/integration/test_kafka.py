@@ -228,7 +228,7 @@ def test_gaps_are_found_by_an_attempt_or_counted_by_a_read(kafka, pipeline, conn
     spout = KafkaSpout(kafka.name, **ORDERS, counted="read", isolation="read_committed")
     txids = Txids()
     assert record(spout, txids) == [2]
-    [item] = only(KafkaRange, txids.batches[1].items)
+    *_, item = only(KafkaRange, txids.batches[1].items)
     assert item.span == 3
     frame = spout.frame(spark, txids.batches[1])
     assert sorted(row["price"] for row in frame.collect()) == [5, 7]
@@ -263,8 +263,12 @@ def test_offsets_that_retention_removed_before_an_emission_are_refused_or_skippe
     with pytest.raises(SourceChanged, match=r"retention removed some of kafka:.*#0-2"):
         spout.verify(txids.batches[1])
     txids.refreeze(1, BatchMeta(items=tuple(spout.refresh(txids.batches[1])), emitted=Fold()))
-    assert txids.batches[1].items[0].rows == 0
+    assert {item.rows for item in txids.batches[1].items} == {0}
     spout.verify(txids.batches[1])
+    kafka.send(1, "1", "2", "3")  # it was empty at the first emission
+    kafka.low[1] = 2
+    with pytest.raises(SourceChanged, match=r"partition 1 .* removed offsets 0 to 1"):
+        record(spout, txids)
 
 
 def test_a_batch_is_read_from_its_own_topic_and_cluster_or_not_at_all(kafka, monkeypatch, spark):
@@ -312,10 +316,10 @@ def test_a_topic_that_was_made_anew_is_found(kafka, monkeypatch):
     kafka.send(0, "2", "3", "4", timestamp=START)
     with pytest.raises(SourceChanged, match="was written at another time"):
         record(shorter, txids)
-    [item] = shorter.refresh(txids.batches[1])
+    *_, item = shorter.refresh(txids.batches[1])
     assert item.rows == 3  # a person who says so takes what is there
     monkeypatch.setattr(KafkaReader, "offsets", lambda *_: {0: (0, 1)})
-    [lost] = shorter.refresh(txids.batches[1])  # nothing of it is asked for
+    *_, lost = shorter.refresh(txids.batches[1])  # nothing of it is asked for
     assert (lost.rows, lost.last_ms, lost.first_ms) == (0, -1, -1)
 
 
@@ -361,7 +365,7 @@ def test_compaction_of_what_a_txid_has_stops_no_emission(kafka, monkeypatch):
     with pytest.raises(SourceChanged, match=told):
         replace(spout, counted="offsets").plan(None, txids)
     removed.clear()
-    [item] = txids.batches[1].items
+    *_, item = txids.batches[1].items
     another = replace(item, last_ms=START - 1)  # of a topic that was made anew
     txids.refreeze(1, replace(txids.batches[1], items=(another,)))
     with pytest.raises(SourceChanged, match=told):
@@ -433,6 +437,10 @@ def test_the_address_is_a_variable_or_a_file_with_its_secrets(tmp_path, monkeypa
         properties_of("eu-1")
     file.write_text("# ours\nbootstrap.servers = a:1,b:2\nsasl.password=x=y\n")
     assert properties_of("eu-1") == {"bootstrap.servers": "a:1,b:2", "sasl.password": "x=y"}
+    file.write_text("bootstrap.servers=a:1\nssl.truststore=x\n")
+    told = r'of RELIABILITY_KAFKA_EU_1: .*"ssl\.truststore".* the file that the variable names'
+    with pytest.raises(SourceUnreadable, match=told):
+        KafkaSpout("orders", cluster="eu-1").plan(None, NoItems())
 
 
 def test_what_cannot_be_reached_is_said(kafka, monkeypatch):
@@ -454,6 +462,7 @@ def test_what_cannot_be_reached_is_said(kafka, monkeypatch):
         ({"isolation": "read_committed"}, 'needs counted="read"'),
         ({"schema": "n bigint"}, "schema and decode need each other"),
         ({"schema": "_n bigint", "decode": number_of}, "adds the columns"),
+        ({"schema": "n bigint NOT NULL", "decode": number_of}, "types of the schema: n"),
         ({"cluster": "ä"}, "not a valid name"),
         ({"max_rows_per_partition": 0}, "max_rows_per_partition must be at least 1"),
     ],

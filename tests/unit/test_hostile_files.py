@@ -15,12 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reliability import Csv, FileSpout
+from reliability import Csv, DeltaSpout, FileSpout
 from reliability.core.errors import NothingToEmit, ReliabilityError, SourceChanged, SourceUnreadable
+from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.deployment.lazy import pa, pq
 from reliability.spouts import footer, text
 from reliability.spouts.filesystem import find_files, stat
+from reliability.spouts.log_item import DeltaFile
 from reliability.spouts.patterns import is_hidden
 
 NOBODY = 65534
@@ -171,6 +173,20 @@ def test_files_in_a_folder_that_may_not_be_searched_are_not_passed_over(delivere
         for pattern in ("in/*.csv", "in/a.csv", "*/a.csv", "i*/*.csv", "**/*.csv"):
             with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
                 planned(pattern, allow_empty=True)
+
+
+@pytest.mark.parametrize("name", ["verify", "refresh"])
+def test_a_folder_that_may_not_be_searched_any_more_is_an_error_of_the_source(delivered, name):
+    """A replay and a refreeze ended in a traceback, of Delta and Iceberg tables too."""
+    own = FileSpout("in/*.parquet")
+    file = DeltaFile(
+        path="in/a.parquet", size=1, rows=1, table_id="", version=0, behind=0, schema="n int"
+    )
+    batches = (own, own.plan(None, NoItems())), (DeltaSpout("in"), [file])
+    delivered("in", 0)
+    for spout, items in batches:
+        with pytest.raises((SourceUnreadable, SourceChanged), match=r"in/a\.parquet"):
+            getattr(spout, name)(BatchMeta(items=tuple(items), emitted=Fold()))
 
 
 def test_a_hidden_link_into_a_folder_that_may_not_be_searched_is_left_alone(delivered):

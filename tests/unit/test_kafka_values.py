@@ -41,6 +41,7 @@ def read(values: list[Any], spark_type: Any, arrow_type: Any) -> list[Any]:
     arrow_place = [(name, pa.int64()) for name in ("item", "offset")]
     task = _ReadTask(
         topic="orders",
+        cluster="",
         isolation="read_uncommitted",
         properties=None,  # type: ignore[arg-type]
         schema=T.StructType([T.StructField("v", spark_type), *place]),

@@ -635,6 +635,10 @@ def test_the_ready_file_says_when(tmp_path):
         (lambda: FileSpout("*.jsonl"), "JsonLines needs a schema"),
         (lambda: FileSpout("*", opaque=True), "opaque spout needs a schema"),
         (lambda: Csv(malformed="drop"), "drop"),
+        (
+            lambda: FileSpout("*.csv", schema="n int, tags array<int>"),
+            r"columns \['tags'\] of the schema",
+        ),
         (lambda: FileSpout("*", ready_file="{data_interval_start:%d}/ok"), "never exist"),
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
