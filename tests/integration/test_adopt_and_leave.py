@@ -86,9 +86,13 @@ def kinds(prefix="", **options):
             "extremes",
             key={"word": "text"},
             values={
-                **{"n": Count(), "lowest": Min("price", MONEY), "highest": Max("price", MONEY)},
-                **{"opened": First("price", BY, MONEY), "closed": Latest("price", BY, MONEY)},
-                **{"first_day": Min("day", "date"), "day": Max("day", "date")},
+                "n": Count(),
+                "lowest": Min("price", MONEY),
+                "highest": Max("price", MONEY),
+                "opened": First("price", BY, MONEY),
+                "closed": Latest("price", BY, MONEY),
+                "first_day": Min("day", "date"),
+                "day": Max("day", "date"),
             },
         ),
         state(

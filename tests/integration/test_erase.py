@@ -347,7 +347,9 @@ def test_rows_of_the_quarantine_and_corrections_go_too(connection, shop):
     assert rows(connection, "SELECT count(*) FROM reliability.correction") == [(0,)]
 
     contents = [
-        *('{"CUSTOMER":17,"price":1}', '{"customer":"17"}', '{"customer":170}'),
+        '{"CUSTOMER":17,"price":1}',
+        '{"customer":"17"}',
+        '{"customer":170}',
         '{"customer":3,"price":17}',
         '{"_record":"17;1.50"}',  # nobody knows whose it is
         '{"customer":17,"note":"…',
@@ -597,8 +599,11 @@ def test_spark_leaves_out_what_the_ledger_has_hashed(connection, pipeline, tmp_p
 
     def left():
         asked = (
-            *("id::text, n FROM people", "visitor FROM lines", "number FROM numbers"),
-            *("n, total FROM whole", "contents::jsonb ->> 'who' FROM reliability.quarantine"),
+            "id::text, n FROM people",
+            "visitor FROM lines",
+            "number FROM numbers",
+            "n, total FROM whole",
+            "contents::jsonb ->> 'who' FROM reliability.quarantine",
         )
         return [rows(connection, f"SELECT {what} ORDER BY 1") for what in asked]
 

@@ -73,8 +73,11 @@ def states(elsewhere: str = "") -> list[State]:
             "recomputed",
             key={"word": "text"},
             values={
-                **{"n": Count(), "lowest": lowest, "highest": highest},
-                **{"opened": opened, "closed": closed},
+                "n": Count(),
+                "lowest": lowest,
+                "highest": highest,
+                "opened": opened,
+                "closed": closed,
             },
             database=elsewhere,
         ),

@@ -70,7 +70,8 @@ ALLOWED = {
     },
     "reliability/cli": {
         *of("cli core deployment ledger spark spouts states transaction"),
-        *("rich", "typer"),
+        "rich",
+        "typer",
     },
     "plugins": {
         "reliability",

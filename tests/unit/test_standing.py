@@ -17,9 +17,13 @@ PROCESSED = AttemptStatus.PROCESSED
 
 def standing(live=None, **facts):
     """A topology whose txids 1 to 4 have committed, with the live attempts txid -> status."""
-    usual = {
-        **{"position": Position(curr_txid=5), "max_spout_pending": 3, "max_replay_pending": 2},
-        **{"paused": None, "is_throttled": False, "held": {}},
+    usual: dict[str, Any] = {
+        "position": Position(curr_txid=5),
+        "max_spout_pending": 3,
+        "max_replay_pending": 2,
+        "paused": None,
+        "is_throttled": False,
+        "held": {},
         **dict.fromkeys(["unfrozen", "skipped"], frozenset()),
     }
     of_all: dict[str, Any] = {"attempt_id": 0, "request_id": 1, "lease_expired": False, "steps": {}}
