@@ -39,7 +39,6 @@ def _server() -> Iterator[None]:
 
 def main(files: list[Path]) -> int:
     """Play the files and print each vector's verdict; return the exit code."""
-    logging.getLogger("reliability").setLevel(logging.ERROR)  # what is refused is meant to be
     outcomes: list[Outcome] = []
     with ExitStack() as stack:
         stack.enter_context(_server())
@@ -64,4 +63,5 @@ def main(files: list[Path]) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("reliability").setLevel(logging.ERROR)  # what is refused is meant to be
     sys.exit(main([Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.json"))))
