@@ -185,7 +185,7 @@ def drop(
 ) -> None:
     """Drop a topology with its tables, contributions and ledger rows.
 
-    Nothing can bring it back. Refused while attempts are live, or if a view, a foreign key or
+    Nothing can bring it back. Refused while attempts are at work, or if a view, a foreign key or
     another topology uses what goes. The source and Airflow's runs stay as they are. With
     --keep-tables, only history and the ledger's columns go; a view of appended rows becomes a
     table, and needs its grants again.

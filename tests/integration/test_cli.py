@@ -792,7 +792,7 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     [txid] = shop.deliver(made(4))
     shop.begin(txid)
     refused = say("drop", "shop", "--yes", code=1).stderr
-    assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
+    assert "[DROP_NOT_POSSIBLE] shop has 1 attempts at work" in refused
     assert read("status")[0]["committed"] == 6
 
 
