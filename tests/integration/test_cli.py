@@ -708,9 +708,13 @@ def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
     ]
 
 
-def test_a_person_lets_order_go_on(shop):
+def test_a_person_lets_order_go_on(shop, monkeypatch):
     shop.deliver(made(4), made(5), made(6))
     shop.process(5)
+    for verb in ("park", "skip"):  # all are checked before the first
+        refused = say(verb, "shop", "3..4", "--reason", "x", "--yes", code=1).stderr
+        assert "[PARK_NOT_POSSIBLE] txid 3: it has already committed" in refused
+    assert shop.statuses(4) == []
     assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout == ""
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
     assert said == (
@@ -752,6 +756,10 @@ def test_a_person_lets_order_go_on(shop):
     assert [one["state"] for one in read("lag")[0]["intervals"]] == ["parked"]
     assert read("txids", "shop")["txids"][-1]["state"] == "parked"
     assert say("replay", "shop", "6").stdout.startswith("6:1 changed")
+    shop.deliver(made(7))
+    monkeypatch.setattr("reliability.cli.control.check_all", lambda *_: None)  # 6 commits later
+    refused = say("park", "shop", "6..7", "--reason", "x", "--yes", code=1).stderr
+    assert "txid 7 of shop is parked, and the rest is not, because of this:\n" in refused
 
 
 TABLES_OF_LEDGER = """
