@@ -62,6 +62,12 @@ def exclude(
             question = [again, "Exclude it?"] if run else ["Exclude it?"]
             check_asked(_says(topology, found), *question, yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
+            if since := set(found.to_replay) - set(selected.txids):  # the question was read
+                txids = format_txids(since)
+                warn(
+                    f"{with_noun(txids)} of {topology} counted {item} meanwhile, and still does: "
+                    f"run `reliability replay {topology} {txids}`"
+                )
             if run:
                 done = _take_out(run, selected, item, reason)
     document = {

@@ -804,7 +804,7 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     assert read("status")[0]["committed"] == 6
 
 
-def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
+def test_a_file_is_excluded_by_a_replay_and_included_again(shop, monkeypatch):
     before = shop.tables()
     ask = ("exclude", "shop", "memory:1:0", "--reason", "broken")
     would = read(*ask, "--dry-run")
@@ -838,9 +838,17 @@ def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
     assert read("status")[0]["to_replay"] == []
 
     # the run of what has not committed begins it again
-    shop.deliver(made(4))
+    shop.deliver(made(4), made(5))
     found = read("exclude", "shop", "memory:3:0", "--reason", "broken", "--yes")
     assert (found["replayed"], found["at_work"], found["to_clear"]) == ([], "4", [])
+    shop.transact(4)
+
+    def commits_meanwhile(*question, yes):
+        shop.transact(5)
+
+    monkeypatch.setattr("reliability.cli.exclude.check_asked", commits_meanwhile)
+    said = say("exclude", "shop", "memory:4:0", "--reason", "broken").stderr
+    assert "counted memory:4:0 meanwhile, and still does: run `reliability replay shop 5`" in said
     done = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes")
     assert "there is no file" in done.stderr  # it may be a typing error
     said = done.stdout
