@@ -496,6 +496,9 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     shop.runner.close(4, shop.run_of(4), ENDED)
     assert "[SOURCE_CHANGED]" in say("status").stdout
     options = ["--refreeze", "--reason", "a wrong delivery"]
+    refused = say("replay", "shop", "4,99", *options, code=1).stderr
+    assert "shop has never emitted txid 99" in refused
+    assert read("show", "4")["refreezes"] == []  # nothing was done
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
