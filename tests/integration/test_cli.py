@@ -47,6 +47,8 @@ from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, record_problem
 from reliability.transaction.inspect.attempt_report import PHASES, attempt_report
+from reliability.transaction.maintain import compaction
+from reliability.transaction.topology.alter import alter
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
@@ -252,6 +254,27 @@ def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
     execute(shop.connection, "INSERT INTO reliability.topology (topology, max_spout_pending)"
                              " VALUES ('other', 1)")  # fmt: skip
     assert "other, shop" in say("show", "2:1", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["compact", "sweep"])
+def test_a_state_that_goes_beside_a_compaction_is_left(connection, monkeypatch, verb):
+    def kinds(elsewhere):
+        exact = replace(two_states()[0], keep=History(txids=1))
+        return [exact, replace(exact, name="gone")]
+
+    shop = Shop(connection, kinds=kinds)
+    shop.commit_first(3)
+    compact = compaction._compact
+
+    def beside_an_alteration(databases, compacted, *more):
+        if compacted.state == "gone":
+            with LedgerConnection(connection.dsn) as other:
+                alter(other, replace(shop.topology, states=shop.topology.states[:1]), "not needed")
+        return compact(databases, compacted, *more)
+
+    monkeypatch.setattr(compaction, "_compact", beside_an_alteration)
+    assert "shop" in say(verb, "shop").stdout
+    assert [state["state"] for state in read("topologies")[0]["states"]] == ["exact"]
 
 
 def test_what_is_beyond_the_horizon_is_compacted(connection):

@@ -134,13 +134,16 @@ class FoldedTxids(NamedTuple):
 def _compact(
     databases: TopologyDatabases, compacted: Compacted, through: int, patience: int
 ) -> Compacted:
+    """Fold one state; a drop or an alteration may have removed it meanwhile."""
     connection = databases.connection_of(compacted.database)
     key = StateKey(databases.topology, compacted.state)
-    merge_tables_of(connection, _tables(connection, key), through)
+    if (tables := _tables(connection, key)) is not None:
+        merge_tables_of(connection, tables, through)
     while compacted.through < through:
         with holding(connection, databases.topology, patience) as (tx, _):
-            step = fold_step(tx, _tables(tx, key), through)
-        if step is None:  # another process has folded them
+            tables = _tables(tx, key)
+            step = fold_step(tx, tables, through) if tables is not None else None
+        if step is None:  # another process has folded them, or they are gone
             break
         compacted = replace(
             compacted,
@@ -152,8 +155,10 @@ def _compact(
     return compacted
 
 
-def _tables(ledger: Ledger, key: StateKey) -> StateTables:
-    return next(t for t in declared_tables(ledger, key.topology) if t.name == key.state)
+def _tables(ledger: Ledger, key: StateKey) -> StateTables | None:
+    """Return the tables of a state; None if it is gone."""
+    declared = declared_tables(ledger, key.topology)
+    return next((tables for tables in declared if tables.name == key.state), None)
 
 
 def fold_step(
@@ -234,7 +239,7 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
             if attempt_table.claim(tx, tables.with_attempt_table(row["table_id"])):
                 # an alteration that has ended meanwhile has given the tables other columns
                 tx.run(tables.hold_contributions())
-                own = _tables(tx, key).with_attempt_table(row["table_id"])
-                attempt_table.merge(tx, own)
-                merged += 1
+                if (now := _tables(tx, key)) is not None:
+                    attempt_table.merge(tx, now.with_attempt_table(row["table_id"]))
+                    merged += 1
     return merged
