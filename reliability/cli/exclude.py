@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -81,7 +82,7 @@ def exclude(
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
     answer(document, lines, as_json=as_json)
-    if found.is_nobodys and not dry_run and "://" not in item and not (home() / item).exists():
+    if found.is_nobodys and not dry_run and "://" not in item and not os.path.exists(home() / item):
         warn(f"there is no file {item} now; check the name")
 
 

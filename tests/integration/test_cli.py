@@ -877,6 +877,8 @@ def test_a_file_is_excluded_by_a_replay_and_included_again(shop, monkeypatch):
     assert "counted memory:4:0 meanwhile, and still does: run `reliability replay shop 5`" in said
     done = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes")
     assert "there is no file" in done.stderr  # it may be a typing error
+    longest = say("exclude", "shop", "x" * 300, "--reason", "not wanted", "--yes").stderr
+    assert "there is no file" in longest  # nor can there be
     said = done.stdout
     assert "No txid has it. If a run failed because of it: reliability resume-runs shop" in said
 
