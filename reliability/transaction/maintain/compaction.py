@@ -24,12 +24,11 @@ from reliability.core.errors import LedgerCorruption, RightMissing, Transient
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, holding
+from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding
 from reliability.states import attempt_table
 from reliability.states.compact_history import compact_history
 from reliability.states.headers import check_headers
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
@@ -73,7 +72,8 @@ def compact(
     """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
     :param patience: how long to wait for the topology
-    :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own table
+    :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own
+        table; or a change of the states is in progress
     :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
     with TopologyDatabases.of_known(connection, topology) as databases:
@@ -105,8 +105,7 @@ def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted
     if not states:
         return []
     with holding(databases.coordinator, databases.topology, patience) as (tx, locked):
-        if not checkpoint_of(locked).state.is_at_rest:
-            return []
+        check_at_rest(locked, databases.topology)
         horizons: list[tuple[Compacted, int]] = []
         for database, state in states:
             after = state["compacted_through"]
