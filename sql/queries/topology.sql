@@ -82,6 +82,12 @@ SELECT count(*) AS attempts, count(*) FILTER (WHERE status <> 'PROCESSED') AS at
   FROM reliability.attempt
  WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
+-- live_attempts --
+-- The live attempts of a topology, with their nonces.
+SELECT txid, attempt_id, nonce FROM reliability.attempt
+ WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+ ORDER BY txid;
+
 -- waiting_empty_attempts --
 -- Parked and skipped txids that have not committed as empty yet.
 SELECT txid, verdict, verdict_reason FROM reliability.attempt
