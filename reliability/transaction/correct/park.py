@@ -62,8 +62,8 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
         if _check(tx, locked, key, replayable):
             check_at_rest(locked, topology)
             why = f"parked: {reason}"
+            tx.run("park_requests", reason=why, **key)  # before attempts, as a run that ends
             tx.run("fence_live_attempts", attempt_id=None, reason=why, **key)
-            tx.run("park_requests", reason=why, **key)
             tx.first("end_skip", reason=why, ended_by=NOT_RECORDED, **key)
             return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
@@ -84,9 +84,9 @@ def skip(
     with holding(connection, topology) as (tx, locked):
         if _check(tx, locked, key):
             check_at_rest(locked, topology)
-            tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
             tx.run("begin_skip", reason=reason, skipped_by=by, **key)
             tx.run("satisfy_requests_of_skipped", **key)
+            tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
             return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, reason, by)
 
