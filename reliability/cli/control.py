@@ -19,7 +19,7 @@ from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.apply import Committed
 from reliability.transaction.correct.drop import drop_topology, what_would_go
-from reliability.transaction.correct.park import Unskipped, in_order
+from reliability.transaction.correct.park import EmptyVerdict, Unskipped, check_all, in_order
 from reliability.transaction.correct.park import park as park_txid
 from reliability.transaction.correct.park import skip as skip_txid
 from reliability.transaction.correct.park import unskip as unskip_txid
@@ -133,7 +133,7 @@ def _rolled_back(txids: Selected, done: RolledBack) -> Iterator[str]:
         yield f"  reliability release {topology}"
 
 
-def _are(txids: range) -> str:
+def _are(txids: Sequence[int]) -> str:
     return "is" if len(txids) == 1 else "are"
 
 
@@ -185,7 +185,7 @@ def drop(
 ) -> None:
     """Drop a topology with its tables, contributions and ledger rows.
 
-    Nothing can bring it back. Refused while attempts are live, or if a view, a foreign key or
+    Nothing can bring it back. Refused while attempts are at work, or if a view, a foreign key or
     another topology uses what goes. The source and Airflow's runs stay as they are. With
     --keep-tables, only history and the ledger's columns go; a view of appended rows becomes a
     table, and needs its grants again.
@@ -238,6 +238,7 @@ def park(
         selection,
         signed(reason, person()),
         yes=yes,
+        verdict=EmptyVerdict.PARKED,
         done="parked",
         consequence="its run fails until a clear or `reliability replay` processes it",
         follows="Its runs fail, and stay red. To process it later, clear its run, or: "
@@ -266,6 +267,7 @@ def skip(
         selection,
         reason,
         yes=yes,
+        verdict=EmptyVerdict.SKIPPED,
         done="skipped for good",
         consequence="its run succeeds without it, now and whenever it is cleared",
         follows="Its runs succeed without it. To take that back: "
@@ -302,12 +304,14 @@ def _commit_empty(
     reason: str,
     *,
     yes: bool,
+    verdict: EmptyVerdict,
     done: str,
     consequence: str,
     follows: str,
 ) -> None:
     with ledger(topology) as connection:
         selected = selection.select(connection, topology)
+        check_all(connection, topology, selected.txids, verdict)
         several = len(selected.txids) > 1
         check_asked(
             f"{selected} of {topology} will commit as empty: nothing of "
@@ -315,11 +319,18 @@ def _commit_empty(
             f"{'them' if several else 'it'} are fenced, and {consequence}. Continue?",
             yes=yes,
         )
-        numbers = {
-            committed.attempt.txid: committed.commit_number
-            for txid in in_order(connection, topology, selected.txids)
-            for committed in commit_empty(connection, topology, txid, reason)
-        }
+        before: list[int] = []
+        numbers: dict[int, int] = {}
+        for txid in in_order(connection, topology, selected.txids):
+            try:
+                committed = commit_empty(connection, topology, txid, reason)
+            except BaseException:
+                if before:
+                    are = f"{selected.named(before)} of {topology} {_are(before)}"
+                    warn(f"{are} {done}, and the rest is not, because of this:")
+                raise
+            before.append(txid)
+            numbers |= {one.attempt.txid: one.commit_number for one in committed}
         others = with_intervals(connection, topology, sorted(numbers.keys() - {*selected.txids}))
         curr_txid = connection.one("topology_position", topology=topology)["curr_txid"]
     for txid in selected.txids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -62,6 +63,12 @@ def exclude(
             question = [again, "Exclude it?"] if run else ["Exclude it?"]
             check_asked(_says(topology, found), *question, yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
+            if since := set(found.to_replay) - set(selected.txids):  # the question was read
+                txids = format_txids(since)
+                warn(
+                    f"{with_noun(txids)} of {topology} counted {item} meanwhile, and still does: "
+                    f"run `reliability replay {topology} {txids}`"
+                )
             if run:
                 done = _take_out(run, selected, item, reason)
     document = {
@@ -75,7 +82,7 @@ def exclude(
     }
     lines = _excluded(selected, found, done, dry_run=dry_run)
     answer(document, lines, as_json=as_json)
-    if found.is_nobodys and not dry_run and "://" not in item and not (home() / item).exists():
+    if found.is_nobodys and not dry_run and "://" not in item and not os.path.exists(home() / item):
         warn(f"there is no file {item} now; check the name")
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import FOUND, ledger, of_each, verb, warn
+from reliability.cli.app import FAILED, FOUND, ledger, of_each, verb, warn
 from reliability.cli.bars import states_followed
 from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
 from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import LedgerBusy, ReliabilityError
 from reliability.core.texts import signed
 from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
@@ -246,10 +246,16 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
 
     No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
+    busy: list[str] = []
     with ledger() as connection:
 
         def compact_one(name: str) -> list[tuple[str, Compacted]]:
-            compacted = compact_states(connection, name, progress=progress)
+            try:
+                compacted = compact_states(connection, name, progress=progress)
+            except LedgerBusy as error:  # go on with the other topologies
+                warn(str(error))
+                busy.append(name)
+                return []
             return [(name, state) for state in compacted]
 
         with states_followed("compact") as progress:
@@ -269,6 +275,8 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
             )
             for name, state in results
         ],
-        empty="no state has a horizon: all contributions are kept",
+        empty="nothing was compacted"
+        if busy
+        else "no state has a horizon: all contributions are kept",
     )
-    answer(_by_topology(results), [page], as_json=as_json)
+    answer(_by_topology(results), [page], as_json=as_json, code=FAILED if busy else 0)

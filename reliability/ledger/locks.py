@@ -86,7 +86,11 @@ def _queue_lock(tx: DatabaseTransaction, topology: str, patience: int) -> None:
 def check_at_rest(locked: Row, topology: str) -> None:
     """Raise LedgerBusy if a change of the states is in progress; in a participant none ever is."""
     if locked["phase"] != "COMMITTED":
-        raise LedgerBusy(f"{topology}: a change of its states is in progress")
+        raise LedgerBusy(
+            f"{topology}: a change of its states is in progress",
+            remedy="call it again; a task is retried by itself. If it stays so, `reliability "
+            f"sweep {topology}` says why.",
+        )
 
 
 def check_coordinator(ledger: Ledger, topology: str) -> bool:

@@ -127,17 +127,22 @@ class ReplayRun(OwnRun[ReplayResult]):
         """Open requests for all of these txids, or for none."""
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
-            check_committed(tx, self._topology, txids)
-            for tables in declared_tables(tx, self._topology):  # as each emission does
-                check_tables(tx, tables)
-            if skip := tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
-                raise TxidSkipped(str(skipped_of(skip)))
+            self._check(tx, txids)
             requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
             }
             if asked is not None:
                 asked(tx, {txid: request.request_id for txid, request in requests.items()})
+
+    def _check(self, tx: DatabaseTransaction, txids: Sequence[int]) -> None:
+        """Check that these txids can be replayed, and that none that is wanted is skipped."""
+        check_committed(tx, self._topology, txids)
+        for tables in declared_tables(tx, self._topology):  # as each emission does
+            check_tables(tx, tables)
+        wanted = list(self._request.txids)
+        if skip := tx.first("skips_of_txids", txids=wanted, topology=self._topology):
+            raise TxidSkipped(str(skipped_of(skip)))
 
     # --- the source was replaced -----------------------------------------------------------------
 
@@ -149,6 +154,8 @@ class ReplayRun(OwnRun[ReplayResult]):
             txids = list(self._request.txids)
             rows = tx.all("emitted_txids", topology=self._topology, txids=txids)
             uncommitted = [row for row in rows if not row["has_committed"]]
+            others = set(txids) - {row["txid"] for row in uncommitted}
+            self._check(tx, sorted(others))  # before anything is frozen
             runs = runs_to_clear(tx, self._topology, uncommitted)
         for txid in sorted(txid for run in runs for txid in run.txids):
             self._refreeze(self._connection, txid)

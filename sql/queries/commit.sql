@@ -122,6 +122,13 @@ UPDATE reliability.topology SET commit_number = %(commit_number)s
  WHERE topology = %(topology)s AND commit_number = %(commit_number)s - 1
 RETURNING curr_txid;
 
+-- lock_later_requests --
+-- For a rollback: lock what it closes, in the order in which a run closes its own, before it takes back
+-- attempts. A run that ends locks its request and then the attempt.
+SELECT FROM reliability.request
+ WHERE topology = %(topology)s AND txid > %(txid)s AND status <> 'CLOSED'
+ ORDER BY txid, request_id FOR NO KEY UPDATE;
+
 -- take_back_attempts --
 -- For a rollback: nothing that was processed or committed after a txid counts any more.
 UPDATE reliability.attempt

@@ -69,6 +69,10 @@ ROLLBACK;
 -- Set how long this transaction waits for a lock.
 SELECT set_config('lock_timeout', %(seconds)s || 's', true);
 
+-- let_idle --
+-- Let this transaction idle for as long as it takes: it holds a lock while others work.
+SET LOCAL idle_in_transaction_session_timeout = 0;
+
 -- end_sessions_of_attempt --
 -- A stalled COPY FROM STDIN ignores statement_timeout, idle timeouts and pg_cancel_backend. A session of
 -- another role, such as the executors', is the owner's to end.

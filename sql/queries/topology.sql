@@ -76,9 +76,17 @@ UPDATE reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- live_attempts_of --
--- How many attempts of a topology are live.
-SELECT count(*) AS attempts FROM reliability.attempt
+-- How many attempts of a topology are live, and for how many of them a process works: none works for
+-- one that is PROCESSED, or no more than to commit it.
+SELECT count(*) AS attempts, count(*) FILTER (WHERE status <> 'PROCESSED') AS at_work
+  FROM reliability.attempt
  WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+
+-- live_attempts --
+-- The live attempts of a topology, with their nonces.
+SELECT txid, attempt_id, nonce FROM reliability.attempt
+ WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+ ORDER BY txid;
 
 -- waiting_empty_attempts --
 -- Parked and skipped txids that have not committed as empty yet.

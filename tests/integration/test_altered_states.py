@@ -33,8 +33,11 @@ from reliability.core.errors import (
 )
 from reliability.core.graph import THE_STEP
 from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import holding_at_rest
 from reliability.spark import driver
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.park import skip
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
@@ -43,11 +46,14 @@ from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter, lacking_values, plan_alteration
 from reliability.transaction.topology.declare import declared_tables
 from reliability.transaction.topology.lifecycle import count_rows
+from tests.replay.shop import Shop, made
 from tests.simulation.contents import BEST
 from tests.support.command_line import by_me, read, say
+from tests.support.doomed import doomed
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
+from tests.support.staged import DECIDED
 
 TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
 OLD = {"times": Count()}
@@ -417,6 +423,33 @@ def test_live_attempts_are_fenced_and_their_tasks_begin_again_with_the_new_code(
     new.commit(2, 3)
     assert "3:1 COMMITTED" in new.statuses()
     assert_exact(connection)
+
+
+def test_what_is_decided_meanwhile_is_not_fenced_elsewhere(connection, east, monkeypatch):
+    """C6, C11: its commit could not be carried out there, and only a rollback helped."""
+
+    def kinds(elsewhere):
+        here = State("here", key={"k": "bigint"}, values={"n": Count()})
+        return [here, replace(here, name="there", database=elsewhere)]
+
+    shop = Shop(connection, elsewhere="east", kinds=kinds)
+    shop.commit(made(1))
+    shop.deliver(made(2))
+    here, there = shop.topology.states
+    more = replace(here, values={**here.values, "more": Count("k")})
+
+    def decided_meanwhile(session, topology):
+        if session.database:
+            with doomed(after=DECIDED):
+                skip(LedgerConnection(connection.dsn), "shop", 2, "broken")
+        return holding_at_rest(session, topology)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(altering, "holding_at_rest", decided_meanwhile)
+        with pytest.raises(LedgerBusy, match="call it again"):
+            alter(connection, replace(shop.topology, states=[more, there]), "more")
+    drain(connection, "shop")
+    assert rows(east, "SELECT status FROM reliability.attempt WHERE txid = 2") == [("COMMITTED",)]
 
 
 def test_before_the_first_commit_nothing_is_to_be_altered(connection):

@@ -46,6 +46,8 @@ from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.resume_runs import undone_of_dag
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, record_problem
 from reliability.transaction.inspect.attempt_report import PHASES, attempt_report
+from reliability.transaction.maintain import compaction
+from reliability.transaction.topology.alter import alter
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
@@ -249,6 +251,27 @@ def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
     execute(shop.connection, "INSERT INTO reliability.topology (topology, max_spout_pending)"
                              " VALUES ('other', 1)")  # fmt: skip
     assert "other, shop" in say("show", "2:1", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["compact", "sweep"])
+def test_a_state_that_goes_beside_a_compaction_is_left(connection, monkeypatch, verb):
+    def kinds(elsewhere):
+        exact = replace(two_states()[0], keep=History(txids=1))
+        return [exact, replace(exact, name="gone")]
+
+    shop = Shop(connection, kinds=kinds)
+    shop.commit_first(3)
+    compact = compaction._compact
+
+    def beside_an_alteration(databases, compacted, *more):
+        if compacted.state == "gone":
+            with LedgerConnection(connection.dsn) as other:
+                alter(other, replace(shop.topology, states=shop.topology.states[:1]), "not needed")
+        return compact(databases, compacted, *more)
+
+    monkeypatch.setattr(compaction, "_compact", beside_an_alteration)
+    assert "shop" in say(verb, "shop").stdout
+    assert [state["state"] for state in read("topologies")[0]["states"]] == ["exact"]
 
 
 def test_what_is_beyond_the_horizon_is_compacted(connection):
@@ -490,6 +513,9 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     shop.runner.close(4, shop.run_of(4), ENDED)
     assert "[SOURCE_CHANGED]" in say("status").stdout
     options = ["--refreeze", "--reason", "a wrong delivery"]
+    refused = say("replay", "shop", "4,99", *options, code=1).stderr
+    assert "shop has never emitted txid 99" in refused
+    assert read("show", "4")["refreezes"] == []  # nothing was done
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
@@ -695,9 +721,13 @@ def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
     ]
 
 
-def test_a_person_lets_order_go_on(shop):
+def test_a_person_lets_order_go_on(shop, monkeypatch):
     shop.deliver(made(4), made(5), made(6))
     shop.process(5)
+    for verb in ("park", "skip"):  # all are checked before the first
+        refused = say(verb, "shop", "3..4", "--reason", "x", "--yes", code=1).stderr
+        assert "[PARK_NOT_POSSIBLE] txid 3: it has already committed" in refused
+    assert shop.statuses(4) == []
     assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout == ""
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
     assert said == (
@@ -737,6 +767,10 @@ def test_a_person_lets_order_go_on(shop):
     assert [one["state"] for one in read("lag")[0]["intervals"]] == ["parked"]
     assert read("txids", "shop")["txids"][-1]["state"] == "parked"
     assert say("replay", "shop", "6").stdout.startswith("6:1 changed")
+    shop.deliver(made(7))
+    monkeypatch.setattr("reliability.cli.control.check_all", lambda *_: None)  # 6 commits later
+    refused = say("park", "shop", "6..7", "--reason", "x", "--yes", code=1).stderr
+    assert "txid 7 of shop is parked, and the rest is not, because of this:\n" in refused
 
 
 TABLES_OF_LEDGER = """
@@ -775,11 +809,11 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     [txid] = shop.deliver(made(4))
     shop.begin(txid)
     refused = say("drop", "shop", "--yes", code=1).stderr
-    assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
+    assert "[DROP_NOT_POSSIBLE] shop has 1 attempts at work" in refused
     assert read("status")[0]["committed"] == 6
 
 
-def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
+def test_a_file_is_excluded_by_a_replay_and_included_again(shop, monkeypatch):
     before = shop.tables()
     ask = ("exclude", "shop", "memory:1:0", "--reason", "broken")
     would = read(*ask, "--dry-run")
@@ -813,11 +847,21 @@ def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
     assert read("status")[0]["to_replay"] == []
 
     # the run of what has not committed begins it again
-    shop.deliver(made(4))
+    shop.deliver(made(4), made(5))
     found = read("exclude", "shop", "memory:3:0", "--reason", "broken", "--yes")
     assert (found["replayed"], found["at_work"], found["to_clear"]) == ([], "4", [])
+    shop.transact(4)
+
+    def commits_meanwhile(*question, yes):
+        shop.transact(5)
+
+    monkeypatch.setattr("reliability.cli.exclude.check_asked", commits_meanwhile)
+    said = say("exclude", "shop", "memory:4:0", "--reason", "broken").stderr
+    assert "counted memory:4:0 meanwhile, and still does: run `reliability replay shop 5`" in said
     done = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes")
     assert "there is no file" in done.stderr  # it may be a typing error
+    longest = say("exclude", "shop", "x" * 300, "--reason", "not wanted", "--yes").stderr
+    assert "there is no file" in longest  # nor can there be
     said = done.stdout
     assert "No txid has it. If a run failed because of it: reliability resume-runs shop" in said
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from psycopg2.sql import SQL
 
 from reliability import Count, State, Sum
 from reliability.core.attempt import TransactionAttempt
@@ -22,6 +23,7 @@ from reliability.core.errors import (
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.commit.committer import drain
+from reliability.transaction.correct import drop
 from reliability.transaction.correct.adopt import adopt
 from reliability.transaction.correct.drop import drop_topology, what_would_go
 from reliability.transaction.correct.rollback import roll_back
@@ -87,6 +89,8 @@ def test_a_topology_whose_other_database_is_gone_is_dropped(
 ):
     shop = shop_of(connection)
     shop.commit(made(1))
+    shop.deliver(made(2), made(3))
+    shop.process(3)  # for which nobody works: it was refused for ever behind a txid that is stuck
     with new_session(template) as empty:
         monkeypatch.setenv("RELIABILITY_DSN_EAST", empty.dsn)
         drop_topology(connection, "shop", keep_tables=True)
@@ -172,8 +176,11 @@ def test_an_adoption_waits_for_a_decided_commit(connection, east):
     assert rows(connection, "SELECT k, total FROM sums") == [(1, 5)]
 
 
-def test_tables_stay_only_where_no_change_of_them_is_decided(connection, east):
-    """C6, S2: one was rolled back, and the other's table stayed as it was, for good."""
+def test_tables_stay_only_where_no_change_of_them_is_decided(connection, east, monkeypatch):
+    """C6, S2: one was rolled back, and the other's table stayed as it was, for good.
+
+    While the other's is changed, the ledger idles: after a minute, its session ended.
+    """
     shop = shop_of(connection)
     shop.commit(made(1))
     with doomed(after="SET phase = 'COMMITTING'"):
@@ -181,7 +188,15 @@ def test_tables_stay_only_where_no_change_of_them_is_decided(connection, east):
     with pytest.raises(LedgerBusy, match="a change of its states is in progress"):
         drop_topology(connection, "shop", keep_tables=True)
     drain(connection, "shop")
+    drop_in, idles = drop._drop_in, []
+
+    def noting_how_long_it_may_idle(tx, *more, **options):
+        idles.append(tx.one(SQL("SHOW idle_in_transaction_session_timeout")))
+        drop_in(tx, *more, **options)
+
+    monkeypatch.setattr(drop, "_drop_in", noting_how_long_it_may_idle)
     drop_topology(connection, "shop", keep_tables=True)
+    assert [*itertools.chain.from_iterable(one.values() for one in idles)] == ["1min", "0"]
     assert rows(connection, "SELECT FROM sums") == rows(east, "SELECT FROM words") == []
 
 

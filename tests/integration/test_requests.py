@@ -26,6 +26,7 @@ from reliability.transaction import run as run_module
 from reliability.transaction.commit import dry_run as dry_run_module
 from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit import requests as requests_module
 from reliability.transaction.emit.requests import Run, TaskContact, close, contact, settle, settled
 from reliability.transaction.maintain.sweep import sweep
@@ -176,6 +177,35 @@ def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(new_world):
     for run, status in (("B", "PROCESSING"), ("A", "FENCED")):
         world.runner.close(1, Run(dag_id=world.name, run_id=run), "torn down")
         assert world.statuses() == {"1:0": status}
+
+
+def test_a_run_that_ends_beside_a_rollback_does_not_deadlock(new_world, monkeypatch):
+    """A3: one held the request and wanted the attempt, the other the other way round."""
+    world, run = new_world(items=(2,)), DatabaseTransaction.run
+    world.work("A", 1, "process")
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    done: list[object] = []
+
+    def roll_all_back():
+        with LedgerConnection(world.connection.dsn, application_name="rolls back") as connection:
+            done.append(roll_back(connection, world.name, 0, "wrong").commit_number)
+
+    thread = threading.Thread(target=roll_all_back)
+
+    def run_late(self, statement, **parameters):
+        if statement == "end_attempt_of_request":
+            thread.start()
+            wait_until_it_waits(world.connection, "rolls back")
+        return run(self, statement, **parameters)
+
+    monkeypatch.setattr(DatabaseTransaction, "run", run_late)
+    with LedgerConnection(world.connection.dsn) as closes:
+        assert close(closes, world.name, 1, Run(dag_id=world.name, run_id="A"), "torn down")
+    thread.join(timeout=30)
+    assert done == [2]
+    assert world.statuses() == {"1:0": "ROLLED_BACK", "1:1": "FENCED"}
 
 
 def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(new_world):

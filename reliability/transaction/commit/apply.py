@@ -201,6 +201,7 @@ def _roll_back(
     else:
         _check_rollback(tx, states, change)
         differences = [state.roll_back(tx, change, observer) for state in states]
+    tx.queue("lock_later_requests", **change)
     tx.run("take_back_attempts", **change)
     tx.run("take_back_transactions", **change)
     tx.one("take_back_topology", **change)

@@ -22,7 +22,7 @@ from reliability.core.errors import (
 from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.ledger.locks import check_at_rest, lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import (
     AppliedPlan,
@@ -66,8 +66,8 @@ def try_plan(
             plan = planner(tx)
             checkpoint = checkpoint_of(locked).state
             dropped = dropped_by(plan)
-            if not checkpoint.is_at_rest and not (dropped and checkpoint.phase is Phase.COMMITTING):
-                raise LedgerBusy(f"{topology}: a change of its states is in progress")
+            if not (dropped and checkpoint.phase is Phase.COMMITTING):
+                check_at_rest(locked, topology)
             applied = apply_plan(tx, topology, plan, observer)
         for participant in participants:
             with rolled_back(participant) as tx:

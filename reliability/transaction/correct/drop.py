@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from reliability.core.errors import DropNotPossible
 from reliability.core.names import COMMAND_LINE, source_of_table
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import check_at_rest, lock_topology
+from reliability.ledger.locks import HOLDERS_PATIENCE_SECONDS, check_at_rest, holding, lock_topology
 from reliability.ledger.roles import act_as_owner
 from reliability.states import attempt_table
 from reliability.states.migration import is_of_other_kind
@@ -97,9 +97,9 @@ def drop_topology(
     """Drop a topology with all that it has, in all its databases.
 
     :param keep_tables: let the tables stay, without the ledger's columns and history
-    :raises DropNotPossible: an attempt is live, a view or a foreign key depends on what goes, or
+    :raises DropNotPossible: an attempt is at work, a view or a foreign key depends on what goes, or
         another topology has read a table that goes
-    :raises LedgerBusy: tables that should stay are being changed
+    :raises LedgerBusy: tables that should stay are being changed, or another database is busy
     """
     # refuse before the first database has changed
     what_would_go(connection, topology, keep_tables=keep_tables)
@@ -111,17 +111,23 @@ def drop_topology(
         if keep_tables:  # they would stay half changed
             check_at_rest(locked, topology)
         _check_idle(tx, topology)
+        tx.queue("let_idle")  # a large view there becomes a table
         for participant in databases.taking_part(locked["topology_id"]):
-            with participant.transaction() as there:
+            # a commit that is decided may be on its way there
+            with holding(participant, topology, HOLDERS_PATIENCE_SECONDS) as (there, _):
                 _drop_in(there, topology, keep_tables=keep_tables)
         _drop_in(tx, topology, keep_tables=keep_tables)
 
 
 def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
-    if live := tx.one("live_attempts_of", topology=topology)["attempts"]:
+    """Raise while a process works for an attempt.
+
+    What is PROCESSED goes with the topology: it may wait for ever for a txid before it.
+    """
+    if at_work := tx.one("live_attempts_of", topology=topology)["at_work"]:
         pause = ", ".join(f"`airflow dags pause {dag_id}`" for dag_id in dags_of(tx, topology))
         raise DropNotPossible(
-            f"{topology} has {live} live attempts",
+            f"{topology} has {at_work} attempts at work",
             remedy=f"pause its DAG in Airflow with {pause}, wait until its runs have ended, and "
             "call it again.",
         )

@@ -23,7 +23,7 @@ from reliability.core.remedy import Remedy
 from reliability.core.skip import Skipped
 from reliability.core.spout import SpoutKind
 from reliability.core.statement_key import TxidKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_at_rest, holding, holding_at_rest, lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.transaction.commit.apply import Committed, plan_nothing
@@ -59,21 +59,11 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
     """
     key, replayable = TxidKey(topology, txid), Replayable.of(connection, topology)
     with holding(connection, topology) as (tx, locked):
-        is_empty = tx.first("has_committed_empty", **key) is not None
-        is_parkable = is_empty or locked["curr_txid"] <= txid < locked["next_txid"]
-        if is_parkable and (why := replayable.refusal(tx, txid)):
-            skips = "do nothing: it stays empty." if is_empty else "{skip} leaves it out for good."
-            raise ParkNotPossible(
-                f"nothing could process it later: {why}",
-                topology=topology,
-                txid=txid,
-                remedy=Remedy(skips),
-            )
-        if is_empty:
+        if _check(tx, locked, key, replayable):
             check_at_rest(locked, topology)
             why = f"parked: {reason}"
+            tx.run("park_requests", reason=why, **key)  # before attempts, as a run that ends
             tx.run("fence_live_attempts", attempt_id=None, reason=why, **key)
-            tx.run("park_requests", reason=why, **key)
             tx.first("end_skip", reason=why, ended_by=NOT_RECORDED, **key)
             return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
@@ -92,13 +82,27 @@ def skip(
     """
     key = TxidKey(topology, txid)
     with holding(connection, topology) as (tx, locked):
-        if tx.first("has_committed_empty", **key) is not None:
+        if _check(tx, locked, key):
             check_at_rest(locked, topology)
-            tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
             tx.run("begin_skip", reason=reason, skipped_by=by, **key)
             tx.run("satisfy_requests_of_skipped", **key)
+            tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
             return []
     return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, reason, by)
+
+
+def check_all(
+    connection: LedgerConnection, topology: str, txids: Iterable[int], verdict: EmptyVerdict
+) -> None:
+    """Check that all of several txids can be parked, or skipped, before the first one is.
+
+    :raises ParkNotPossible: one of them cannot
+    """
+    parks = verdict is EmptyVerdict.PARKED
+    replayable = Replayable.of(connection, topology) if parks else None
+    with holding(connection, topology) as (tx, locked):
+        for txid in txids:
+            _check(tx, locked, TxidKey(topology, txid), replayable)
 
 
 def skip_again(connection: LedgerConnection, topology: str, txid: int) -> list[Committed]:
@@ -178,6 +182,34 @@ def unskip(
     )
 
 
+def _check(
+    tx: DatabaseTransaction, locked: Row, key: TxidKey, replayable: Replayable | None = None
+) -> bool:
+    """Return whether a txid has committed as empty; raise if it cannot become so.
+
+    :param replayable: given if it is only parked: something has to be able to process it later
+    """
+    is_empty = tx.first("has_committed_empty", **key) is not None
+    if not is_empty:
+        _check_uncommitted(locked, key.txid)
+    if replayable is not None and (why := replayable.refusal(tx, key.txid)):
+        skips = "do nothing: it stays empty." if is_empty else "{skip} leaves it out for good."
+        raise ParkNotPossible(
+            f"nothing could process it later: {why}",
+            topology=key.topology,
+            txid=key.txid,
+            remedy=Remedy(skips),
+        )
+    return is_empty
+
+
+def _check_uncommitted(locked: Row, txid: int) -> None:
+    if txid < locked["curr_txid"]:
+        raise ParkNotPossible("it has already committed", txid=txid)
+    if txid >= locked["next_txid"]:
+        raise ParkNotPossible("it was never emitted", txid=txid)
+
+
 def _commit_empty(
     connection: LedgerConnection,
     topology: str,
@@ -213,10 +245,7 @@ def _grant_empty(
 ) -> Grant:
     key = TxidKey(topology, txid)
     locked = lock_topology(tx, topology)
-    if txid < locked["curr_txid"]:
-        raise ParkNotPossible("it has already committed", txid=txid)
-    if txid >= locked["next_txid"]:
-        raise ParkNotPossible("it was never emitted", txid=txid)
+    _check_uncommitted(locked, txid)
     # An attempt that is fenced after the votes could never commit, nor could any later txid.
     check_at_rest(locked, topology)
     why = {"reason": f"{verdict.value.lower()}: {reason}"}

@@ -24,12 +24,11 @@ from reliability.core.errors import LedgerCorruption, RightMissing, Transient
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, holding
+from reliability.ledger.locks import PATIENCE_SECONDS, check_at_rest, holding
 from reliability.states import attempt_table
 from reliability.states.compact_history import compact_history
 from reliability.states.headers import check_headers
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
@@ -73,7 +72,8 @@ def compact(
     """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
     :param patience: how long to wait for the topology
-    :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own table
+    :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own
+        table; or a change of the states is in progress
     :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
     with TopologyDatabases.of_known(connection, topology) as databases:
@@ -105,8 +105,7 @@ def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted
     if not states:
         return []
     with holding(databases.coordinator, databases.topology, patience) as (tx, locked):
-        if not checkpoint_of(locked).state.is_at_rest:
-            return []
+        check_at_rest(locked, databases.topology)
         horizons: list[tuple[Compacted, int]] = []
         for database, state in states:
             after = state["compacted_through"]
@@ -134,13 +133,16 @@ class FoldedTxids(NamedTuple):
 def _compact(
     databases: TopologyDatabases, compacted: Compacted, through: int, patience: int
 ) -> Compacted:
+    """Fold one state; a drop or an alteration may have removed it meanwhile."""
     connection = databases.connection_of(compacted.database)
     key = StateKey(databases.topology, compacted.state)
-    merge_tables_of(connection, _tables(connection, key), through)
+    if (tables := _tables(connection, key)) is not None:
+        merge_tables_of(connection, tables, through)
     while compacted.through < through:
         with holding(connection, databases.topology, patience) as (tx, _):
-            step = fold_step(tx, _tables(tx, key), through)
-        if step is None:  # another process has folded them
+            tables = _tables(tx, key)
+            step = fold_step(tx, tables, through) if tables is not None else None
+        if step is None:  # another process has folded them, or they are gone
             break
         compacted = replace(
             compacted,
@@ -152,8 +154,10 @@ def _compact(
     return compacted
 
 
-def _tables(ledger: Ledger, key: StateKey) -> StateTables:
-    return next(t for t in declared_tables(ledger, key.topology) if t.name == key.state)
+def _tables(ledger: Ledger, key: StateKey) -> StateTables | None:
+    """Return the tables of a state; None if it is gone."""
+    declared = declared_tables(ledger, key.topology)
+    return next((tables for tables in declared if tables.name == key.state), None)
 
 
 def fold_step(
@@ -234,7 +238,7 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
             if attempt_table.claim(tx, tables.with_attempt_table(row["table_id"])):
                 # an alteration that has ended meanwhile has given the tables other columns
                 tx.run(tables.hold_contributions())
-                own = _tables(tx, key).with_attempt_table(row["table_id"])
-                attempt_table.merge(tx, own)
-                merged += 1
+                if (now := _tables(tx, key)) is not None:
+                    attempt_table.merge(tx, now.with_attempt_table(row["table_id"]))
+                    merged += 1
     return merged

@@ -55,7 +55,7 @@ from reliability.transaction.topology.lifecycle import (
     count_rows,
     dependents_of,
     empty_that_waits,
-    fence_all,
+    fence_in,
 )
 
 if TYPE_CHECKING:
@@ -214,13 +214,16 @@ def _check_none_waits(ledger: Ledger, topology: str) -> None:
 
 
 def _fence(databases: TopologyDatabases) -> int:
-    """Fence every live attempt in every database; return how many the coordinator had."""
+    """Fence every live attempt in every database; return how many the coordinator had.
+
+    One that begins meanwhile goes on: `alter` looks again.
+    """
     fenced = 0
     for connection in databases.all:
         with holding_at_rest(connection, databases.topology) as (tx, _):
             if connection is databases.coordinator:  # it comes first, and decides for all
                 _check_none_waits(tx, databases.topology)
-            count = fence_all(tx, databases.topology)
+            count = fence_in(databases, connection, tx)
             fenced += count if connection is databases.coordinator else 0
     return fenced
 

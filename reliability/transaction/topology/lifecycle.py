@@ -38,7 +38,9 @@ from reliability.transaction.topology.declare import (
     declared_tables,
     recorded_states,
 )
-from reliability.transaction.topology.participants import declare_participants
+from reliability.transaction.topology.participants import declare_participants, fence_ended
+
+_CHANGED = "the definitions of the states have changed"
 
 
 def declare(connection: LedgerConnection, topology: Topology) -> None:
@@ -120,7 +122,8 @@ def _change_states(databases: TopologyDatabases, topology: Topology) -> None:
     for database in databases.all:
         with holding_at_rest(database, name) as (tx, _):
             if _is_free(tx, name):
-                _fence(tx, topology)
+                _check_none_waits(tx, name)
+                fence_in(databases, database, tx)
     # held until each has the new states: a skip would commit, and fix those that are there. The
     # ledger's come first, as others commit theirs before it: if it refuses, none has changed
     with holding_at_rest(databases.coordinator, name) as (held, _):
@@ -136,8 +139,7 @@ def _make_again(tx: DatabaseTransaction, topology: Topology, database: str) -> N
         declare_states(tx, topology, database, has_committed=False)
 
 
-def _fence(tx: DatabaseTransaction, topology: Topology) -> None:
-    name = topology.name
+def _check_none_waits(tx: DatabaseTransaction, name: str) -> None:
     if waiting := empty_that_waits(tx, name):
         raise StateDefinitionChanged(
             f"the states of {name} have changed before its first commit, and {waiting} still "
@@ -145,12 +147,23 @@ def _fence(tx: DatabaseTransaction, topology: Topology) -> None:
             remedy="restore the old definitions until that has committed, then run `reliability "
             f"alter {name}`; or, if nothing of it is needed, `reliability drop {name}`.",
         )
-    fence_all(tx, name)
+
+
+def fence_in(
+    databases: TopologyDatabases, connection: LedgerConnection, tx: DatabaseTransaction
+) -> int:
+    """Fence what is live in one database, the coordinator's before others; return how many.
+
+    Of a participant, only what has ended in the coordinator's.
+    """
+    if connection is databases.coordinator:
+        return fence_all(tx, databases.topology)
+    return fence_ended(tx, databases.coordinator, databases.topology, _CHANGED)
 
 
 def fence_all(tx: DatabaseTransaction, topology: str) -> int:
-    why = "the definitions of the states have changed"
-    return tx.run("fence_live_attempts", topology=topology, txid=None, attempt_id=None, reason=why)
+    key = {"topology": topology, "txid": None, "attempt_id": None}
+    return tx.run("fence_live_attempts", reason=_CHANGED, **key)
 
 
 def empty_that_waits(ledger: Ledger, topology: str) -> str:

@@ -13,6 +13,7 @@ from reliability.core.errors import (
     StateDefinitionChanged,
 )
 from reliability.core.spout import verdict_of
+from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import holding, lock_mirror, lock_topology
 from reliability.ledger.migrations import check_migrated
@@ -116,6 +117,7 @@ def _is_mirrored(connection: LedgerConnection, topology: str, row: Row) -> bool:
 # --- attempts ------------------------------------------------------------------------------------
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
+_COUNTS = frozenset({"PROCESSING", "SEALING", "PROCESSED", "COMMITTED"})  # or may do so yet
 
 
 def mirror_grant(
@@ -140,6 +142,22 @@ def mirror_grant(
         with connection.transaction() as tx:
             if take_grant(tx, grant, row):
                 open_sinks(tx, connection.database)
+
+
+def fence_ended(
+    tx: DatabaseTransaction, coordinator: LedgerConnection, topology: str, reason: str
+) -> int:
+    """Fence in a participant what is live there, and has ended in the coordinator's ledger.
+
+    What that has granted since may be decided: it has to commit here, too (C6).
+    """
+    fenced = 0
+    for row in tx.all("live_attempts", topology=topology):
+        known = coordinator.first("attempt", topology=topology, **row)
+        if known is None or known["status"] not in _COUNTS:
+            key = AttemptKey(topology, row["txid"], row["attempt_id"])
+            fenced += tx.run("fence_live_attempts", reason=reason, **key)
+    return fenced
 
 
 def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
