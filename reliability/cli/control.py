@@ -13,6 +13,7 @@ from reliability.cli.app import check_asked, ledger, verb, warn
 from reliability.cli.output import commands_to_clear, format_differences, plain, what_to_clear
 from reliability.cli.parts import answer
 from reliability.cli.terminal import say
+from reliability.core.errors import ReliabilityError
 from reliability.core.texts import signed
 from reliability.core.txids import format_txids
 from reliability.deployment.settings import person
@@ -324,7 +325,7 @@ def _commit_empty(
         for txid in in_order(connection, topology, selected.txids):
             try:
                 committed = commit_empty(connection, topology, txid, reason)
-            except BaseException:
+            except ReliabilityError:
                 if before:
                     are = f"{selected.named(before)} of {topology} {_are(before)}"
                     warn(f"{are} {done}, and the rest is not, because of this:")

@@ -66,8 +66,8 @@ def exclude(
             if since := set(found.to_replay) - set(selected.txids):  # the question was read
                 txids = format_txids(since)
                 warn(
-                    f"{with_noun(txids)} of {topology} counted {item} meanwhile, and still does: "
-                    f"run `reliability replay {topology} {txids}`"
+                    f"{item} was counted meanwhile by {with_noun(txids)} of {topology}. To take "
+                    f"it out: `reliability replay {topology} {txids}`"
                 )
             if run:
                 done = _take_out(run, selected, item, reason)

@@ -88,8 +88,8 @@ def check_at_rest(locked: Row, topology: str) -> None:
     if locked["phase"] != "COMMITTED":
         raise LedgerBusy(
             f"{topology}: a change of its states is in progress",
-            remedy="call it again; a task is retried by itself. If it stays so, `reliability "
-            f"sweep {topology}` says why.",
+            remedy="call it again; tasks retry by themselves. If the change stays in progress, "
+            f"`reliability sweep {topology}` says why.",
         )
 
 

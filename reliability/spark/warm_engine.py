@@ -194,6 +194,7 @@ def _context() -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf()
+    conf.set("spark.python.use.daemon", "true")
     conf.set("spark.python.daemon.module", "reliability.spark.daemon")
     # A worker that is used again has the modules of the step before, and maybe their old version.
     conf.set("spark.python.worker.reuse", "false")

@@ -77,10 +77,10 @@ class KafkaReader:
         try:
             self._consumer = self._library.Consumer({**self._properties, "log_level": "3"})
         except self._library.KafkaException as error:
+            variable = variable_of(cluster)
             raise SourceUnreadable(
-                f"librdkafka refuses the properties of {variable_of(cluster)}: "
-                f"{error.args[0].str()}",
-                remedy="correct the file that the variable names.",
+                f"librdkafka refuses the properties of {variable}: {error.args[0].str()}",
+                remedy=f"correct {variable}, or the file that it names.",
             ) from error
 
     def tell_group(self, group: str, topic: str, ends: Mapping[int, int]) -> None:

@@ -13,7 +13,7 @@ from reliability.core.spout import SourceItem, source_item
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRange(SourceItem):
-    """The offsets [first, end) of a partition; none if a txid only says where it begins.
+    """The offsets [first, end) of a partition. An empty range only records where one begins.
 
     :param cluster: its name in the deployment; empty for the default one
     :param rows: how many messages are there, which is not always how many offsets
@@ -46,7 +46,7 @@ class KafkaRange(SourceItem):
 
     @property
     def part(self) -> str:
-        """Of an empty range the offset before it, which nobody can read: a part has something."""
+        """An empty range claims the offset before it, which no txid reads: no part is empty."""
         return f"{{[{min(self.first, self.end - 1)},{self.end})}}"
 
     @property

@@ -164,7 +164,8 @@ SELECT min(n.at) AS first, max(n.at) AS last, sum(n.rows)::bigint AS count, bit_
 -- endless_moments --
 -- Whether a row has a time that no window has.
 SELECT EXISTS (SELECT FROM {table} AS source
-                WHERE NOT isfinite(source.{moment}) OR source.{moment} IS NULL) AS are_there;
+                WHERE source.{moment} IN ('-infinity', 'infinity')
+                   OR source.{moment} IS NULL) AS are_there;
 
 -- window_rows --
 -- The rows of a window, each with its tuple id.

@@ -76,11 +76,13 @@ UPDATE reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- live_attempts_of --
--- How many attempts of a topology are live, and for how many of them a process works: none works for
--- one that is PROCESSED, or no more than to commit it.
-SELECT count(*) AS attempts, count(*) FILTER (WHERE status <> 'PROCESSED') AS at_work
-  FROM reliability.attempt
- WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+-- How many attempts of a topology are live, and for how many of them a process works: what is
+-- PROCESSED only waits to be committed, if it is no dry run.
+SELECT count(*) AS attempts,
+       count(*) FILTER (WHERE a.status <> 'PROCESSED' OR r.is_dry_run) AS at_work
+  FROM reliability.attempt a
+  LEFT JOIN reliability.request r USING (request_id)
+ WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- live_attempts --
 -- The live attempts of a topology, with their nonces.

@@ -8,13 +8,14 @@ from contextlib import closing
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import OpaqueState, State
+from reliability import Count, MemorySpout, OpaqueState, State, Topology
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import holding
 from reliability.transaction.correct.park import skip
 from reliability.transaction.topology import lifecycle
-from tests.simulation.contents import BEST, TOTALS
+from reliability.transaction.topology.lifecycle import declare
+from tests.simulation.contents import BEST
 from tests.simulation.source import MONTHS
 from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.runner import TransactionRunner
@@ -131,20 +132,11 @@ def test_what_is_somebodys_own_is_not_dropped(old):
 
 
 def test_states_of_another_database_are_made_anew_there(new_world):
-    """C10: what is live in a participant is fenced there, too.
-
-    If the ledger's table must stay, a skip would commit with the participant's changed states.
-    """
+    """C10: what is live in a participant is fenced there, too."""
     world = new_world(databases=2)
     world.work("A", 1, "process")
-    changed = world.with_another_value(BEST, TOTALS)
+    changed = world.with_another_value(BEST)
     runner = TransactionRunner(changed, world.connection, world.runner.leases)
-    world.execute("CREATE VIEW public.mine AS SELECT * FROM {totals}")
-    with world.connection_of(BEST) as there:
-        with pytest.raises(StateDefinitionChanged):
-            runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)
-        assert "also" not in str(there.all("states", topology=world.name))
-    world.execute("DROP VIEW public.mine")
     assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
     asked = SQL("SELECT status FROM reliability.attempt WHERE topology = %(topology)s")
     with world.connection_of(BEST) as there:
@@ -154,3 +146,26 @@ def test_states_of_another_database_are_made_anew_there(new_world):
             ]
         [recorded] = there.all("states", topology=world.name)
     assert "also" in str(recorded["definition"])
+
+
+PLACES = {"here": "", "there": "east", "far": "warehouse"}
+DEFINITIONS = "SELECT definition::text FROM reliability.state"
+
+
+@pytest.mark.parametrize("stays", ["here", "far"])
+def test_no_database_takes_changed_states_before_all_can(connection, east, warehouse, stays):
+    """C10: a skip would have committed with some of them, and fixed the mixture."""
+
+    def declare_by(key):
+        values = {"n": Count()}
+        states = [State(name, key, values, database=where) for name, where in PLACES.items()]
+        spout = MemorySpout({"k": "bigint"}, [[1]], 1)
+        declare(connection, Topology("shop", spout, states, process=lambda _: {}))
+
+    declare_by({"k": "bigint"})
+    recorded = rows(east, DEFINITIONS)
+    where = {"here": connection, "far": warehouse}[stays]
+    execute(where, f"CREATE VIEW public.mine AS TABLE public.{stays}")
+    with pytest.raises(StateDefinitionChanged, match=r"view .* depends on it"):
+        declare_by({"word": "text"})
+    assert rows(east, DEFINITIONS) == recorded

@@ -857,7 +857,7 @@ def test_a_file_is_excluded_by_a_replay_and_included_again(shop, monkeypatch):
 
     monkeypatch.setattr("reliability.cli.exclude.check_asked", commits_meanwhile)
     said = say("exclude", "shop", "memory:4:0", "--reason", "broken").stderr
-    assert "counted memory:4:0 meanwhile, and still does: run `reliability replay shop 5`" in said
+    assert "memory:4:0 was counted meanwhile by txid 5 of shop. To take it out: `reliabil" in said
     done = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes")
     assert "there is no file" in done.stderr  # it may be a typing error
     longest = say("exclude", "shop", "x" * 300, "--reason", "not wanted", "--yes").stderr

@@ -438,7 +438,7 @@ def test_the_address_is_a_variable_or_a_file_with_its_secrets(tmp_path, monkeypa
     file.write_text("# ours\nbootstrap.servers = a:1,b:2\nsasl.password=x=y\n")
     assert properties_of("eu-1") == {"bootstrap.servers": "a:1,b:2", "sasl.password": "x=y"}
     file.write_text("bootstrap.servers=a:1\nssl.truststore=x\n")
-    told = r'of RELIABILITY_KAFKA_EU_1: .*"ssl\.truststore".* the file that the variable names'
+    told = r'of RELIABILITY_KAFKA_EU_1: .*"ssl\.truststore".* or the file that it names'
     with pytest.raises(SourceUnreadable, match=told):
         KafkaSpout("orders", cluster="eu-1").plan(None, NoItems())
 

@@ -113,11 +113,11 @@ class World(Unattended):
         self._start()
         self.look()
 
-    def with_another_value(self, *names: str) -> Topology:
-        """Return the topology of newer code, in which states also count their rows."""
+    def with_another_value(self, name: str) -> Topology:
+        """Return the topology of newer code, in which a state also counts its rows."""
         changed = [
             replace(state, values={**state.values, "also": Count()})
-            if state.name in names
+            if state.name == name
             else state
             for state in self.runner.topology.states
         ]

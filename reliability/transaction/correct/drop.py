@@ -111,7 +111,7 @@ def drop_topology(
         if keep_tables:  # they would stay half changed
             check_at_rest(locked, topology)
         _check_idle(tx, topology)
-        tx.queue("let_idle")  # a large view there becomes a table
+        tx.run("let_idle")  # a large view there becomes a table
         for participant in databases.taking_part(locked["topology_id"]):
             # a commit that is decided may be on its way there
             with holding(participant, topology, HOLDERS_PATIENCE_SECONDS) as (there, _):

@@ -125,8 +125,11 @@ def _change_states(databases: TopologyDatabases, topology: Topology) -> None:
                 _check_none_waits(tx, name)
                 fence_in(databases, database, tx)
     # held until each has the new states: a skip would commit, and fix those that are there. The
-    # ledger's come first, as others commit theirs before it: if it refuses, none has changed
+    # ledger's come first, as others commit theirs before it: if one refuses, none has changed
     with holding_at_rest(databases.coordinator, name) as (held, _):
+        for database in databases:
+            with holding(database, name, HOLDERS_PATIENCE_SECONDS) as (tx, _):
+                _check_may_go(tx, topology, database.database)
         _make_again(held, topology, COORDINATOR)
         for database in databases:
             with holding(database, name, HOLDERS_PATIENCE_SECONDS) as (tx, _):
@@ -202,15 +205,22 @@ def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list
     ]
 
 
-def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
+def _check_may_go(tx: DatabaseTransaction, topology: Topology, database: str) -> list[StateTables]:
+    """Return the recorded states that have changed, whose tables nobody has begun to use."""
     if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
         raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
-    for tables in _changed(tx, topology, database):
+    changed = _changed(tx, topology, database)
+    for tables in changed:
         act_as_owner(tx, topology.name)
         check_table_may_go(tx, tables)
         if count_rows(tx, tables):
             way = f"TRUNCATE {tables.target_name}"
             raise _not_made_again(tables, "has rows that no txid has added", way)
+    return changed
+
+
+def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
+    for tables in _check_may_go(tx, topology, database):
         attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
         tx.one("forget_state", **StateKey(topology.name, tables.name))

@@ -117,7 +117,15 @@ def _is_mirrored(connection: LedgerConnection, topology: str, row: Row) -> bool:
 # --- attempts ------------------------------------------------------------------------------------
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
-_COUNTS = frozenset({"PROCESSING", "SEALING", "PROCESSED", "COMMITTED"})  # or may do so yet
+#: Of an attempt that is live, or has committed.
+_NOT_ENDED = frozenset(
+    {
+        AttemptStatus.PROCESSING.value,
+        AttemptStatus.SEALING.value,
+        AttemptStatus.PROCESSED.value,
+        AttemptStatus.COMMITTED.value,
+    }
+)
 
 
 def mirror_grant(
@@ -154,7 +162,7 @@ def fence_ended(
     fenced = 0
     for row in tx.all("live_attempts", topology=topology):
         known = coordinator.first("attempt", topology=topology, **row)
-        if known is None or known["status"] not in _COUNTS:
+        if known is None or known["status"] not in _NOT_ENDED:
             key = AttemptKey(topology, row["txid"], row["attempt_id"])
             fenced += tx.run("fence_live_attempts", reason=reason, **key)
     return fenced
