@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reliability.spark.frames.jvm import set_for_new_sessions, settings_of, settings_of_new_sessions
 
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 #: Spark warns whenever they are set, be it to what they are.
 DEPRECATED = ("spark.sql.parser.escapedStringLiterals", "spark.sql.optimizer.metadataOnly")
 ZONE = "TZ"
+#: The settings of an application that give its Python workers the project's parent.
+PARENT_OF_WORKERS: dict[str, Any] = {
+    "spark.python.use.daemon": "true",
+    "spark.python.daemon.module": "reliability.spark.daemon",
+}
 _LEGACY = ".legacy."  # settings with this in their names restore results of an older Spark
 
 PINNED = {
@@ -109,9 +114,7 @@ def session_builder(app_name: str) -> SparkSession.Builder:
     """Return a builder of a session with the project's parent of Python workers."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name)
-    builder.config("spark.python.use.daemon", "true")
-    return builder.config("spark.python.daemon.module", "reliability.spark.daemon")
+    return SparkSession.builder.appName(app_name).config(map=PARENT_OF_WORKERS)
 
 
 def pin_zone() -> None:

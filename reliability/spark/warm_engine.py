@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from reliability.core.errors import EngineUnavailable
 from reliability.spark.engine_socket import STEP, STOP, check_private, socket_path, versions
 from reliability.spark.imports import drop_package_folder, prefer_installed_pyspark
-from reliability.spark.session import pin_zone
+from reliability.spark.session import PARENT_OF_WORKERS, pin_zone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -194,8 +194,7 @@ def _context() -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf()
-    conf.set("spark.python.use.daemon", "true")
-    conf.set("spark.python.daemon.module", "reliability.spark.daemon")
+    conf.setAll([*PARENT_OF_WORKERS.items()])
     # A worker that is used again has the modules of the step before, and maybe their old version.
     conf.set("spark.python.worker.reuse", "false")
     conf.setIfMissing("spark.scheduler.mode", "FAIR")  # a long step must not hold up a short one
