@@ -50,10 +50,10 @@ class Parquet(FileFormat):
     def check_schema(self, schema: str) -> None:
         if self.drift == REFUSE:
             return
-        declared = check_types(f"FileSpout: drift={self.drift!r}", schema)
+        declared = check_types(f"drift={self.drift!r}", schema)
         names = [name.lower() for name, _ in declared]
         if alike := [name for name, times in Counter(names).items() if times > 1]:
-            raise InvalidDefinition(f"FileSpout: the schema has the columns {alike} more than once")
+            raise InvalidDefinition(f"the schema has the columns {alike} more than once")
 
     def read(self, path: str, schema: str) -> tuple[FileItem, list[FileItem]]:
         whole, groups = read_with_groups(path)
