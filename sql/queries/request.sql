@@ -68,6 +68,23 @@ UPDATE reliability.request
  WHERE request_id = %(request_id)s AND status = 'GIVEN_UP'
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
+-- reopen_requests_of_run --
+-- Reopen what else a sweep has given up of the run of a request, unless its tasks for it have ended.
+-- Skip locked rows: who ends a request may wait for another one of the run.
+UPDATE reliability.request
+   SET status = 'OPEN', ended_at = NULL, renewed_at = clock_timestamp()
+ WHERE request_id IN (
+       SELECT o.request_id
+         FROM reliability.request r JOIN reliability.request o USING (topology, dag_id, run_id)
+        WHERE r.request_id = %(request_id)s
+          AND o.status = 'GIVEN_UP' AND o.tasks_ended_at IS NULL
+          AND NOT EXISTS (
+              SELECT FROM reliability.request later
+               WHERE later.topology = o.topology AND later.txid = o.txid
+                 AND later.dag_id = o.dag_id AND later.run_id = o.run_id
+                 AND later.number > o.number)
+          FOR UPDATE OF o SKIP LOCKED);
+
 -- record_contact --
 -- Record the first contact only: later ones are compared with it.
 INSERT INTO reliability.request_contact

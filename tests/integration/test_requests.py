@@ -342,10 +342,13 @@ def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_cont
     """R3: a run may be deleted, and what waits for it must not wait for ever."""
     world = new_world()
     world.claim("A", 1, "process")
+    world.runner.contact(2, world.who("A", 2, "process"))
     world.hours_pass(Silent.AIRFLOW)
     world.sweep()
-    assert requests(world) == [("A", "COMMIT", "GIVEN_UP")]
+    assert requests(world) == requests(world, 2) == [("A", "COMMIT", "GIVEN_UP")]
     assert world.statuses() == {"1:0": "FENCED"}
+    world.work("A", 2, "commit")  # it waits for txid 1, which is of the same run
+    assert requests(world) == [("A", "COMMIT", "OPEN")]
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED")]
 

@@ -87,6 +87,7 @@ def contact_in(
             if reopened is None:  # its run's end has closed it since it was read
                 return contact_in(tx, topology, txid, contact, may_open_first=may_open_first)
             request = request_of(reopened)
+            tx.queue("reopen_requests_of_run", request_id=request.request_id)
         else:
             request = latest
     elif may_open_first:
