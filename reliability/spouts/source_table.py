@@ -22,6 +22,7 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
+from reliability.core.remedy import Remedy
 from reliability.core.types import check_read_as, read_as
 from reliability.deployment.address import address_of
 from reliability.deployment.lazy import sql
@@ -40,6 +41,10 @@ _OTHER_KINDS = {
     "I": "an index",
 }
 _LAG_TYPE = "timestamp with time zone"
+_RIGHTS = Remedy(
+    "grant the role SELECT on the table. A TableSpout locks it for a moment, which takes UPDATE, "
+    "too: grant that, or set lag_seconds= and lag_column=. Then {resume_runs}."
+)
 _MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
@@ -236,10 +241,10 @@ class SourceTable:
             except InvalidDefinition:
                 raise
             except ReliabilityError as error:
-                what = f"table {self.name}: {error.what}"
-                if isinstance(error, RightMissing):
-                    what += "; GRANT SELECT on it to the role"
-                raise TableUnreadable(what) from error
+                remedy = None
+                if isinstance(error, RightMissing):  # its own remedy is about a policy
+                    remedy = _RIGHTS if error.remedy is RightMissing.remedy else error.remedy
+                raise TableUnreadable(f"table {self.name}: {error.what}", remedy=remedy) from error
 
 
 def _spark_type(postgres_type: str) -> str:

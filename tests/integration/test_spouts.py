@@ -343,17 +343,19 @@ def test_a_spout_that_lists_what_a_txid_has_is_told_so(connection):
 
 
 def test_a_table_of_another_database_is_found_by_its_name(connection, orders, dsn, monkeypatch):
-    """One that may not be read asks for SELECT alone; the GRANT told of the rights to write it.
-
-    An empty one emits nothing.
-    """
+    """One that may not be read or locked says how it may be. An empty one emits nothing."""
     monkeypatch.setenv("RELIABILITY_DSN_SHOP", dsn)
     other = emitter(connection, spout_of(database="shop"))
     orders.execute("REVOKE SELECT ON orders FROM reliability")
     with pytest.raises(TableUnreadable, match="permission denied for table orders") as raised:
         other.emit(None)
-    assert raised.value.what.endswith("; GRANT SELECT on it to the role")
+    assert "lag_seconds= and lag_column=" in raised.value.what_to_do
     orders.execute("GRANT SELECT ON orders TO reliability")
+    orders.execute("ALTER TABLE orders ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+    with pytest.raises(TableUnreadable, match="row-level security") as raised:
+        other.emit(None)
+    assert "BYPASSRLS" in raised.value.what_to_do
+    orders.execute("ALTER TABLE orders DISABLE ROW LEVEL SECURITY")
     assert other.emit(None) == [1]
     assert rows(connection, "SELECT item FROM reliability.source_item") == [
         ("table:shop/public.orders",)
