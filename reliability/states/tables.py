@@ -207,8 +207,10 @@ class StateTables(ABC):
         return self.create_contributions() + SQL(";") + self.create_target()
 
     def create_contributions(self) -> Composed:
+        """Create them; a server may publish all tables, and they have no key."""
         return self.sql(
             "CREATE TABLE {contribution} ({columns});"
+            "ALTER TABLE {contribution} REPLICA IDENTITY FULL;"
             "CREATE INDEX ON {contribution} (_txid, _attempt_id)",
             columns=column_definitions(self.contribution_columns()),
         )

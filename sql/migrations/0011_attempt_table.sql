@@ -11,7 +11,8 @@ $$;
 -- Make the table that has just been numbered. If it inherits, who reads the contributions reads it
 -- too; with its check, a query for another txid passes over it. VACUUM must not shorten one whose
 -- size tells what was sealed, until it has committed. Executors with a role of their own may insert
--- into it, as long as they show the attempt's nonce, and name neither txid nor attempt.
+-- into it, as long as they show the attempt's nonce, and name neither txid nor attempt. Its rows can
+-- be deleted where a server publishes all tables.
 -- Contract: it was numbered for this attempt and the state with these contributions, or RL002; the
 -- session has the owner's or the coordinator's role, or insufficient_privilege.
 CREATE FUNCTION reliability.create_attempt_table(
@@ -42,8 +43,8 @@ BEGIN
              ELSE 'CREATE TABLE %1$s (LIKE reliability_contribution.%2$I)' END
         || CASE WHEN p_is_measured THEN ' WITH (autovacuum_enabled = false)' ELSE '' END,
         v_table, p_contribution, p_txid, p_attempt_id);
-    EXECUTE format('ALTER TABLE %s ALTER _txid SET DEFAULT %s, ALTER _attempt_id SET DEFAULT %s',
-                   v_table, p_txid, p_attempt_id);
+    EXECUTE format('ALTER TABLE %s ALTER _txid SET DEFAULT %s, ALTER _attempt_id SET DEFAULT %s,'
+                   ' REPLICA IDENTITY FULL', v_table, p_txid, p_attempt_id);
     SELECT name INTO v_coordinator FROM reliability.role WHERE kind = 'coordinator';
     IF FOUND THEN
         EXECUTE format('GRANT SELECT, INSERT ON %s TO %I', v_table, v_coordinator);

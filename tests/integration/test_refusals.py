@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from reliability import Append, Count, Max, State
 from reliability.cli import app
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import (
     AttemptIncomplete,
     LedgerRefusedLogin,
@@ -102,7 +103,7 @@ def test_a_key_that_is_too_long_and_a_row_that_is_too_wide_fail_when_they_are_st
         shop.write(shop.begin(1))
 
 
-def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(connection):
+def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(connection, caplog):
     """C5: CREATE PUBLICATION FOR ALL TABLES; inserts are let through, updates are not."""
     shop = shop_of(connection, LONGEST)
     shop.deliver([row("a")], [row("b")])
@@ -117,6 +118,19 @@ def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(con
     execute(connection, "ALTER TABLE public.longest REPLICA IDENTITY FULL")
     shop.transact(2)
     assert rows(connection, "SELECT word FROM longest") == [("b",)]
+    kept = "SELECT _txid, _attempt_id FROM reliability_contribution.shop__longest"
+    assert sweep(connection, "shop", clean=True).cleaned == [TransactionAttempt(2, 0)]
+    assert rows(connection, kept) == [(1, 0), (2, 1)]
+    execute(
+        connection, "ALTER TABLE reliability_contribution.shop__longest REPLICA IDENTITY NOTHING"
+    )
+    shop.deliver([row("c")])
+    grant = shop.begin(3)
+    shop.write(grant)
+    shop.runner.end_attempt(grant, AttemptIncomplete("its JVM died"))
+    assert sweep(connection, "shop", clean=True).cleaned == []
+    put_off = [r for r in caplog.records if "3:0 is cleaned later" in r.getMessage()]
+    assert [each.levelname for each in put_off] == ["WARNING"]
 
 
 # --- rights --------------------------------------------------------------------------------------

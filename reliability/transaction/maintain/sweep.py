@@ -11,7 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy, RightMissing, TopologyUnknown, Transient
+from reliability.core.errors import (
+    LedgerBusy,
+    ReliabilityError,
+    RightMissing,
+    TopologyUnknown,
+    Transient,
+    UnexpectedAnswer,
+)
 from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
@@ -128,11 +135,17 @@ def _skip_on_transient_error(what: str) -> Iterator[None]:
         logger.info("%s is left for the next sweep: %s", what, error)
 
 
+def _put_off(what: str, error: ReliabilityError) -> None:
+    """Log what the next sweep has to do; what Postgres refuses, it may never be able to do."""
+    level = logging.WARNING if isinstance(error, UnexpectedAnswer) else logging.INFO
+    logger.log(level, "%s: %s", what, error)
+
+
 def _compact(connection: LedgerConnection, topology: str) -> list[Compacted]:
     try:
         return compact(connection, topology, patience=PASSING_PATIENCE_SECONDS)
     except (Transient, RightMissing) as error:  # another process is at work, for example
-        logger.info("%s is compacted later: %s", topology, error)
+        _put_off(f"{topology} is compacted later", error)
         return []
 
 
@@ -147,7 +160,7 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
                 if all(_clean_attempt(one, topology, attempt) for one in databases.ledger_last):
                     cleaned.append(attempt)
             except (Transient, RightMissing) as error:
-                logger.info("%s is cleaned later: %s", attempt, error)
+                _put_off(f"{attempt} is cleaned later", error)
     return cleaned
 
 
