@@ -337,6 +337,7 @@ def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     yield _clock(where, before, facts["now"], after)
     yield _durability(where, facts)
     yield _encoding(where, facts["encoding"])
+    yield language(f"{where}: language", facts["messages"])
 
 
 def _clock(where: str, before: datetime, there: datetime, after: datetime) -> CheckResult:
@@ -372,6 +373,17 @@ def _encoding(where: str, encoding: str) -> CheckResult:
         "LATIN1": "lacks characters, such as the euro sign; rows with them fail",
     }
     return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
+
+
+def language(check: str, messages: str) -> CheckResult:
+    """Say whether a refused login is known as one: it has no SQLSTATE, only the server's words.
+
+    :param messages: the server's lc_messages
+    """
+    if re.match(r"en(_|$)|C(\.|$)|POSIX$|$", messages):
+        return _ok(check, messages)
+    what = f"{messages}: a refused login is taken for an outage, and tasks wait for days"
+    return _warning(check, what, "set lc_messages = 'C' in postgresql.conf")
 
 
 def _pooler(connection: LedgerConnection, check: str) -> CheckResult:

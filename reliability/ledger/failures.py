@@ -53,10 +53,10 @@ _ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's, or of a state, does not mean that the ledger is not
 # migrated.
-_OF_THE_LEDGER = re.compile(r"\breliability[.\"]")
+_OF_THE_LEDGER = re.compile(r"\breliability\b")
 # An attempt's own table is indexed by its seal, and dropped when it has ended (H10).
 _SEALED = re.compile(r"attempt_\d+_key")
-_DROPPED = re.compile(r"\"reliability_contribution\.attempt_\d+\"")
+_DROPPED = re.compile(r"\breliability_contribution\.attempt_\d+\b")
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
 # A refused login has no SQLSTATE, because there is no session: what servers say for each method
 # (RDS says PAM of an expired token), what poolers say, and what libpq says of its files.

@@ -345,7 +345,7 @@ SELECT run_id, topology, max(heard_at) AS heard_at
  GROUP BY run_id, topology;
 
 -- server_facts --
--- The settings that a server needs to keep what it has committed.
+-- The settings that a server needs to keep what it has committed, and to be understood.
 SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version,
        has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
@@ -353,6 +353,7 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('server_encoding') AS encoding,
+       current_setting('lc_messages') AS messages,
        current_user AS role, current_database() AS database, clock_timestamp() AS now;
 
 -- left_behind --

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 from dev.services.processes import wait_until
 from reliability import History
 from reliability.cli import app, doctor
-from reliability.cli.doctor import CheckResult, CheckStatus
+from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import NothingToEmit, SourceChanged
@@ -1547,6 +1547,7 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, airflow_home, tmp_path, m
     # the tests' server does not wait for the disk
     durability = found.pop("database of the ledger: durability")
     assert durability["what"] == "fsync and full_page_writes off"
+    assert language("", "de_DE.UTF-8").verdict is CheckStatus.WARNING
     assert [one for one in found.values() if one["verdict"] != "ok"] == []
     assert {"pass file", "spark-submit", "Java", "Airflow", "topology shop"} <= found.keys()
     assert found["Spark connection spark_default"]["what"] == "leads to local[2]"
