@@ -17,7 +17,12 @@ LATER = FIRST + 30 * DAY
 
 @pytest.fixture
 def interval_of(airflow_home):
+    from airflow.sdk import DAG
+
     from reliability_airflow.context import interval_of
+    from reliability_airflow.schedule import timetable_of
+
+    task = SimpleNamespace(dag=DAG("d", schedule=timetable_of("@daily", FIRST), start_date=FIRST))
 
     def read(logical_date, start, end, run_after=LATER, conf=None):
         dag_run = SimpleNamespace(
@@ -28,7 +33,7 @@ def interval_of(airflow_home):
             run_after=run_after,
             conf=conf,
         )
-        ti = SimpleNamespace(task=None)
+        ti = SimpleNamespace(task=task)
         return interval_of({"ti": ti, "dag_run": dag_run, "params": {}})
 
     return read

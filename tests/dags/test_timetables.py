@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -343,7 +344,9 @@ def read(airflow_home):
 def _dag(schedule: Any) -> Any:
     from airflow.sdk import DAG
 
-    return DAG("words", schedule=schedule, start_date=START)
+    from reliability_airflow.schedule import timetable_of
+
+    return DAG("words", schedule=timetable_of(schedule, START), start_date=START)
 
 
 NAMED: dict[str, Any] = {"conf": {"interval": "2026-03-29"}}
@@ -426,6 +429,38 @@ def test_where_no_schedule_makes_runs_any_logical_date_is_free(read, own):
         assert read(own=own, logical_date=logical_date, schedule=None) == own
     with pytest.raises(LogicalDateTaken):
         read(own=own, logical_date=own.end)
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "taken"),
+    [
+        ("five days", ["01-08", "01-06T01"], ["01-06", "01-07"]),  # from START, or from 1970
+        ("a month", ["03-02", "03-01T00:01"], ["03-01"]),
+        ("Mondays", ["01-05", "01-04T01"], ["01-04"]),  # each reads the day before
+        ("two crons", ["01-05", "01-05T04:30"], ["01-05T02", "01-05T05"]),
+        ("or assets", ["01-05T01"], ["01-05"]),
+    ],
+)
+def test_a_run_that_reads_up_to_its_own_date_is_refused_only_at_a_tick(read, name, free, taken):
+    """E9: every run by hand was, with a reason that was not true."""
+    import airflow.sdk as sdk
+
+    daily: dict[str, Any] = {"timezone": "UTC", "interval": DAY}
+    period = sdk.DeltaTriggerTimetable(DAY, interval=DAY)
+    schedule = {
+        **_schedules(),
+        "five days": timedelta(days=5),
+        "Mondays": sdk.CronTriggerTimetable("0 0 * * 1", **daily),
+        "two crons": sdk.MultipleCronTriggerTimetable("0 2 * * *", "0 5 * * *", **daily),
+        "or assets": sdk.AssetOrTimeSchedule(assets=sdk.Asset("orders"), timetable=period),
+    }[name]
+    for date in (*free, *taken):
+        tick = Interval.parse(f"2026-{date}Z", "UTC").start
+        run: Any = {"own": Interval(tick - DAY, tick), "logical_date": tick, "schedule": schedule}
+        with pytest.raises(LogicalDateTaken) if date in taken else nullcontext():
+            assert read(**run) == run["own"]
+            assert read(**run, **NAMED) == CLOCKS_CHANGE
+            assert read(**run, conf={"replay": "5"}) == run["own"]
 
 
 def test_a_dry_run_of_a_named_interval_tells_how_to_make_it_real(airflow_home):
