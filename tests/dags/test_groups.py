@@ -40,12 +40,14 @@ def mart(airflow_home):
 
     from reliability_airflow import topology_group
 
-    with a_dag(default_args={"owner": "ann", "retries": 7}) as dag:
+    spark = {"conn_id": "k8s", "conf": {"spark.x": "y"}}
+    with a_dag(default_args={"owner": "ann", "retries": 7, **spark}) as dag:
         first = topology_group(topology("aa"), pool="spark", queue="big", outlets=[_asset()])
         with TaskGroup("outer"):
             second = topology_group(
-                topology("bb"), default_args={"retries": 1}, spark_args={"executor_memory": "2g"}
-            )
+                topology("bb"), default_args={"retries": 1}, spark_args={"executor_memory": "2g"},
+                conn_id="yarn", conf={},
+            )  # fmt: skip
         EmptyOperator(task_id="extract") >> first >> second >> EmptyOperator(task_id="report")
     return dag
 
@@ -91,7 +93,9 @@ def test_a_groups_tasks_have_the_arguments_of_the_dag_and_their_own(mart):
         "aa.transaction.process",
         "aa.transaction.commit",
     }
-    assert task["outer.bb.transaction.process"].conf == {"spark.executor.memory": "2g"}
+    first, second = (task[f"{group}.transaction.process"] for group in ("aa", "outer.bb"))
+    assert (first.conn_id, first.conf) == ("k8s", {"spark.x": "y"})
+    assert (second.conn_id, second.conf) == ("yarn", {"spark.executor.memory": "2g"})
 
 
 def test_a_dag_with_groups_survives_serialization(mart):
@@ -205,6 +209,7 @@ def test_arguments_of_topology_dag_reach_its_dag_and_tasks(airflow_home):
     assert (process.pool, commit.pool) == ("spark", "default_pool")
     assert process.queue == commit.queue == "big"
     assert process.executor_config == commit.executor_config == {"pod_override": 1}
+    assert process.conn_id == "spark_default"
     assert process.conf == {"spark.executor.memory": "2g", "spark.x": "y"}
     assert dag.on_success_callback == called
     assert dag.dagrun_timeout == timedelta(hours=5)
