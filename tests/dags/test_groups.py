@@ -198,11 +198,15 @@ def test_arguments_of_topology_dag_reach_its_dag_and_tasks(airflow_home):
         executor_config={"pod_override": 1},
         outlets=[_asset()],
         spark_args={"executor_memory": "2g"},
-        conf={"spark.x": "y"},
-        default_args={"on_failure_callback": called, "executor_memory": "1g"},
+        conf={"spark.x": "1e3"},
+        default_args={
+            "on_failure_callback": called, "executor_memory": "1g", "env_vars": {"N": "4"},
+            "do_xcom_push": False, "multiple_outputs": True,
+        },
         on_success_callback=called,
+        render_template_as_native_obj=True,
         dagrun_timeout=timedelta(hours=5),
-    )
+    )  # fmt: skip
     assert (dag.dag_id, set(dag.task_ids)) == ("other", TASKS)
     tasks: dict[str, Any] = dag.task_dict
     process, commit = (tasks[f"transaction.{name}"] for name in ("process", "commit"))
@@ -210,7 +214,12 @@ def test_arguments_of_topology_dag_reach_its_dag_and_tasks(airflow_home):
     assert process.queue == commit.queue == "big"
     assert process.executor_config == commit.executor_config == {"pod_override": 1}
     assert process.conn_id == "spark_default"
-    assert process.conf == {"spark.executor.memory": "2g", "spark.x": "y"}
+    process.txid = 3
+    process.render_template_fields({})
+    assert process.conf == {"spark.executor.memory": "2g", "spark.x": "1e3"}
+    assert (process.env_vars, process.txid) == ({"N": "4"}, 3)
+    for name in ("emit", "settle"):  # Airflow maps tasks over what they return
+        assert (tasks[name].do_xcom_push, tasks[name].multiple_outputs) == (True, False)
     assert dag.on_success_callback == called
     assert dag.dagrun_timeout == timedelta(hours=5)
     assert all(task.on_failure_callback for task in dag.tasks)
