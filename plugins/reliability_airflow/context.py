@@ -314,10 +314,10 @@ def task_states(
 
 
 def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
-    """Say whether a mapped task has ended, or can no longer come.
+    """Say whether a task has ended, or can no longer come.
 
-    Airflow creates an instance that a clear adds when another instance of its task becomes ready.
-    Once all of these have ended, it never comes: if every upstream task fails, for example.
+    Of a mapped one, Airflow creates an instance that a clear adds when another instance becomes
+    ready. Once all of these have ended, it never comes: if every upstream task fails, for example.
     """
     task = (dag_id, run_id, task_id)
     states = task_states(*task, map_index) or task_states(*task)
