@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +58,11 @@ def _asset() -> Any:
 
 
 def test_a_group_lies_between_other_tasks_by_the_task_that_knows_what_committed(mart):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    again = DagSerialization.from_dict(DagSerialization.to_dict(mart))
+    assert set(again.task_ids) == set(mart.task_ids)
+    mart.check_cycle()
     upstream = {name: task.upstream_task_ids for name, task in mart.task_dict.items()}
     assert set(upstream) == {
         "extract",
@@ -96,14 +100,6 @@ def test_a_groups_tasks_have_the_arguments_of_the_dag_and_their_own(mart):
     first, second = (task[f"{group}.transaction.process"] for group in ("aa", "outer.bb"))
     assert (first.conn_id, first.conf) == ("k8s", {"spark.x": "y"})
     assert (second.conn_id, second.conf) == ("yarn", {"spark.executor.memory": "2g"})
-
-
-def test_a_dag_with_groups_survives_serialization(mart):
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    again = DagSerialization.from_dict(DagSerialization.to_dict(mart))
-    assert set(again.task_ids) == set(mart.task_ids)
-    mart.check_cycle()
 
 
 def test_outlets_are_updated_through_an_alias(mart):
@@ -285,7 +281,7 @@ def test_a_run_that_replays_another_topology_leaves_a_group_out(context):
 
 
 @pytest.mark.parametrize("task_id", ["aa.settle", "aa.committed"])
-def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, task_id):
+def test_what_ends_a_group_follows_how_its_emission_ended(context, no_ledger, monkeypatch, task_id):
     from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
     states = ["skipped"]
@@ -296,9 +292,6 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
             raise error
         return [1, 2]  # 1 of a deleted run that had its id
 
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     for name in ("settle", "settled"):
         monkeypatch.setattr(f"reliability.transaction.emit.requests.{name}", settle)
     monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": states[0]})
@@ -328,12 +321,9 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
         task.execute(given)
 
 
-def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, monkeypatch):
+def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, no_ledger, monkeypatch):
     from airflow.sdk.exceptions import AirflowSkipException
 
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     monkeypatch.setattr("reliability.transaction.emit.requests.settled", lambda *_: [])
     monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": "success"})
     given = context("aa.committed", {"aa": {"dry_run": True}})

@@ -332,11 +332,17 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
 
 
 @pytest.fixture
-def emit(airflow_home, emitted):
-    """The first task of the global count."""
+def emit(airflow_home, emitted, monkeypatch):
+    """The first task of the global count; that of the run before waits for its source."""
     from reliability_airflow.tasks import EmitOperator
 
+    before_is("deferred", monkeypatch)
     return EmitOperator(task_id="emit", topology=global_count.topology)
+
+
+def before_is(state, monkeypatch):
+    states = {("dag", "before", "emit", -1): {"emit": state}}
+    monkeypatch.setattr("reliability_airflow.context.task_states", lambda *asked: states[asked])
 
 
 def leaves(function, *arguments, **since):
@@ -368,17 +374,6 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(emit, monkeypatch):
 # --- emission ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def before_is(emit, monkeypatch):
-    """Set the state of the first task of the run before; it waits for its source."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    found = {"before": {"emit": "deferred"}}
-    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: found))
-    return found["before"].update
-
-
-@pytest.mark.usefixtures("before_is")
 def test_a_run_lets_the_run_of_the_interval_before_emit_first(emit, connection, monkeypatch):
     """E3: it emits as soon as that one has."""
     monkeypatch.setattr("reliability_airflow.tasks.EARLIER_POLL_SECONDS", 0)
@@ -411,7 +406,6 @@ def run_after(state):
     return context_of(lambda: before)
 
 
-@pytest.mark.usefixtures("before_is")
 def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
     emit, connection, monkeypatch
 ):
@@ -426,12 +420,12 @@ def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
     wait(run_after("running"))
 
 
-def test_a_run_waits_for_none_that_allocates_no_txid_or_does_not_run(emit, before_is, connection):
+def test_a_run_waits_for_none_that_allocates_no_txid_or_does_not_run(emit, connection, monkeypatch):
     """E3: such a run has no emission that ends: it replays, or its first task was skipped."""
     for state in (None, "queued", "failed", "success"):
         emit._wait_for_earlier(connection, run_after(state))
     for ended in ("success", "skipped", "upstream_failed"):
-        before_is(emit=ended)
+        before_is(ended, monkeypatch)
         emit._wait_for_earlier(connection, run_after("running"))
 
 
