@@ -15,7 +15,7 @@ from reliability.core.spout import Interval
 from reliability.core.texts import as_json
 from reliability.core.txids import format_txids, parse_txids, with_noun
 from reliability_airflow.releases import AirflowFailException
-from reliability_airflow.schedule import has_ticks
+from reliability_airflow.schedule import has_ticks, may_be_scheduled
 
 DRY_RUN = "dry_run"
 REFREEZE = "refreeze"
@@ -32,6 +32,8 @@ _REPLAY_ELSEWHERE = (
 )
 
 if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
     from reliability.core.spout import Spout
     from reliability.transaction.emit.requests import Run, TaskContact
 
@@ -194,9 +196,9 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
         return None
     interval = Interval(dag_run.data_interval_start, dag_run.data_interval_end)
-    dag = getattr(context["ti"].task, "dag", None)
-    if dag is None or has_ticks(dag.timetable):
-        _check_place(dag_run, interval, txids_to_replay(context))
+    dag = context["ti"].task.dag
+    if has_ticks(dag.timetable):
+        _check_place(dag, dag_run, interval, txids_to_replay(context))
     return interval
 
 
@@ -271,12 +273,14 @@ def _parsed(text: object, zone: str, context: Mapping[str, Any]) -> Interval:
     return interval
 
 
-def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -> None:
+def _check_place(dag: DAG, dag_run: Any, interval: Interval, replayed: list[int] | None) -> None:
     # A logical date belongs to one run. If a manual run has an interval's date, the scheduler skips
     # the interval for ever, and all later ones if that run reads the interval before.
     logical_date = dag_run.logical_date
     if interval.start == interval.end:
         return  # no schedule
+    if interval.end == logical_date and not may_be_scheduled(dag, logical_date):
+        return
     remedy = ""
     if replayed is not None and logical_date in (interval.start, interval.end):
         what = f"only replays {with_noun(format_txids(replayed))}"
@@ -310,10 +314,10 @@ def task_states(
 
 
 def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
-    """Say whether a mapped task has ended, or can no longer come.
+    """Say whether a task has ended, or can no longer come.
 
-    Airflow creates an instance that a clear adds when another instance of its task becomes ready.
-    Once all of these have ended, it never comes: if every upstream task fails, for example.
+    Of a mapped one, Airflow creates an instance that a clear adds when another instance becomes
+    ready. Once all of these have ended, it never comes: if every upstream task fails, for example.
     """
     task = (dag_id, run_id, task_id)
     states = task_states(*task, map_index) or task_states(*task)

@@ -36,7 +36,7 @@ def topology_dag(
     end_date: datetime | None = None,
     catchup: bool = True,
     max_active_runs: int | None = None,
-    conn_id: str = "spark_default",
+    conn_id: str | None = None,
     conf: dict[str, str] | None = None,
     spark_args: dict[str, Any] | None = None,
     pool: str | None = None,
@@ -59,14 +59,14 @@ def topology_dag(
     :param max_active_runs: how many runs work or wait at a time, at least 2; by default 16, or
         max_spout_pending if that is more. With 1, a failed run that is cleared would queue behind a
         later run that waits for it; `@continuous` has 1, and a later run takes over what is left
-    :param conn_id: the Airflow connection to Spark
+    :param conn_id: the Airflow connection to Spark; by default `spark_default`
     :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
     :param spark_args: what is a property of Spark and a parameter of SparkSubmitOperator, such as
         `executor_memory` and `py_files`; before those in `default_args`
     :param pool: of the steps' tasks alone: what limits them must not keep commits waiting
     :param queue, executor_config: of the tasks that may start a driver, the steps' and the commit's
     :param default_args: override owner, retries, retry_delay and the like; also callbacks of tasks,
-        and what `spark_args` has
+        and `conn_id`, `conf` and what `spark_args` has, where these do not say it
     :param outlets: assets that a run updates when it has committed something; each state has an
         asset of its own besides (`state_asset`)
     :param unanchored: side work for each txid that a successful run has committed, such as a metric
@@ -111,7 +111,7 @@ def topology_dag(
         tell(notices, dag.dag_id, is_timed=topology.spout.timed)
         options = TaskOptions(
             conn_id=conn_id,
-            conf=conf or {},
+            conf=conf,
             spark_args=spark_args or {},
             pool=pool,
             queue=queue,

@@ -46,8 +46,8 @@ RETRIES: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=5)}
 class TaskOptions:
     """How the tasks of a topology are made; `topology_dag` explains the fields."""
 
-    conn_id: str = "spark_default"
-    conf: Mapping[str, Any] = field(default_factory=dict)
+    conn_id: str | None = None
+    conf: Mapping[str, Any] | None = None
     spark_args: Mapping[str, Any] = field(default_factory=dict)
     pool: str | None = None
     queue: str | None = None
@@ -70,11 +70,16 @@ class TaskOptions:
             )
         given = {**default_args, **self.spark_args}
         named = {PROPERTIES[n]: v for n, v in given.items() if n in PROPERTIES and v is not None}
-        return {**self.conf, **named}
+        conf = default_args.get("conf") if self.conf is None else self.conf
+        return {**(conf or {}), **named}
 
     def of_spark(self) -> dict[str, Any]:
         """Return the arguments of the tasks that may start a driver."""
-        given = {"queue": self.queue, "executor_config": self.executor_config}
+        given = {
+            "conn_id": self.conn_id,
+            "queue": self.queue,
+            "executor_config": self.executor_config,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -183,7 +188,6 @@ def build_tasks(
                 task_id=task_id,
                 txid=txid,
                 step=step,
-                conn_id=options.conn_id,
                 conf=conf,
                 **options.of_spark(),
                 **arguments,

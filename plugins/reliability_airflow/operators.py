@@ -27,7 +27,7 @@ from reliability.deployment.topologies import folder_of
 from reliability_airflow.assets import tell_commit
 from reliability_airflow.context import REFREEZE, contact_of, is_asked_for, run_of
 from reliability_airflow.links import LINKS
-from reliability_airflow.releases import is_test_run
+from reliability_airflow.releases import is_test_run, texts_stay_texts
 from reliability_airflow.stats import TopologyStats
 from reliability_airflow.triggers import TurnTrigger
 from reliability_airflow.waiting import WaitingOperator
@@ -80,6 +80,7 @@ class TransactionOperator(WaitingOperator):
         super().__init__(
             weight_rule="absolute",
             map_index_template=f"{TXID_LABEL}{{{{ task.txid }}}}",
+            **texts_stay_texts(),  # of conf and env_vars
             **kwargs,
         )
         self.topology = topology

@@ -55,6 +55,7 @@ __all__ = [
     "latest_version",
     "part_of",
     "stats",
+    "texts_stay_texts",
 ]
 
 
@@ -67,6 +68,14 @@ def latest_version(given: bool | None, release: tuple[int, ...] = RELEASE) -> di
     :param given: what the DAG's author has said
     """
     return {"rerun_with_latest_version": given is not False} if release >= (3, 3) else {}
+
+
+def texts_stay_texts(release: tuple[int, ...] = RELEASE) -> dict[str, Any]:
+    """Return what lets an operator's texts be texts in a DAG that renders native objects.
+
+    Before 3.2 an operator cannot say so: `1e3` in its templated fields is a number there.
+    """
+    return {"render_template_as_native_obj": False} if release >= (3, 2) else {}
 
 
 def part_of(timetable: object, name: str) -> Any:

@@ -32,6 +32,7 @@ _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 #: What croniter draws anew whenever it reads the expression.
 _RANDOM = re.compile(r"(?<!\w)R(?!\w)", re.IGNORECASE)
 _EARLIER = datetime(2000, 1, 1)
+_EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 _ONCE, _CONTINUOUS = "@once", "@continuous"
 
 # classes of timetables, by the names that they have in each release
@@ -174,6 +175,43 @@ def has_ticks(timetable: Any) -> bool:
     return _kind_of(timetable) not in _WITHOUT_TICKS
 
 
+def may_be_scheduled(dag: DAG, logical_date: datetime) -> bool:
+    """Say whether the schedule may make a run of a date up to which a run by hand reads.
+
+    By hand, a run reads up to the last tick of a cron expression. Of a period, and of a timetable
+    that triggers, it reads up to its own date, which need not be a tick.
+    """
+    timetable: Any = dag.timetable
+    if _kind_of(timetable) == "AssetOrTimeSchedule":
+        timetable = timetable.timetable
+    tick = _in_utc(logical_date) + (_length(timetable) or timedelta(0))  # to which that run reads
+    period, first = part_of(timetable, "delta"), _in_utc(dag.start_date or _EPOCH)
+    if isinstance(period, timedelta):  # without catchup, Airflow counts periods from 1970
+        return any(not (tick - each) % period for each in (first, _EPOCH))
+    if period is not None:  # of months, which differ
+        while first < tick:
+            first += period
+        return first == tick
+    if _kind_of(timetable) in _TRIGGERS:
+        return any(_is_tick(each, tick) for each in _triggers(timetable))
+    return True
+
+
+def _is_tick(timetable: Any, moment: datetime) -> bool:
+    from croniter import croniter
+
+    zone = part_of(timetable, "timezone")
+    local = moment.astimezone(zone_called(zone) if isinstance(zone, str) else zone)
+    local = local.replace(tzinfo=None)
+    before = local - timedelta(microseconds=1)
+    return bool(croniter(part_of(timetable, "expression"), before).get_next(datetime) == local)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a moment without what pendulum adds to it."""
+    return datetime.fromtimestamp(moment.timestamp(), tz=timezone.utc)
+
+
 def _kind_of(timetable: Any) -> str:
     """Return the name of a timetable's class; empty for one that is not Airflow's."""
     kind = type(timetable)
@@ -279,7 +317,7 @@ def _changes_clocks(zone: str, dag: DAG) -> bool:
 def schedule_of(dag: DAG) -> Schedule:
     """Return the schedule of a DAG; of a timetable that is not known here, only its name."""
     first_start, last_start = (
-        moment and datetime.fromtimestamp(moment.timestamp(), tz=timezone.utc)
+        moment and _in_utc(moment)
         for moment in (dag.start_date, dag.end_date or dag.default_args.get("end_date"))
     )
     kind = _kind(dag.timetable)

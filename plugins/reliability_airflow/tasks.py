@@ -23,7 +23,6 @@ from reliability_airflow.context import (
     DRY_RUN,
     FAILED,
     REFREEZE,
-    REPLAY,
     contact_of,
     dry_run_notice,
     has_task_ended,
@@ -146,13 +145,15 @@ class EmitOperator(WaitingOperator):
         """Return the id of the run of the interval before, if it is about to allocate txids."""
         from reliability.transaction.emit.emission import has_ended
 
-        run, before = run_of(context), context["ti"].get_previous_dagrun()
+        ti, run = context["ti"], run_of(context)
+        before = ti.get_previous_dagrun()
         if before is None or before.state != "running":
-            return None
-        if any((before.conf or {}).get(what) for what in (REPLAY, DRY_RUN)):
             return None
         both = (replace(run, run_id=before.run_id), run)
         if any(has_ended(connection, self.topology.name, each) for each in both):
+            return None
+        # A replay, a dry run, and one whose emit is skipped or never starts allocate none.
+        if has_task_ended(run.dag_id, before.run_id, ti.task_id, -1):
             return None
         return str(before.run_id)
 

@@ -51,7 +51,8 @@ class WaitingOperator(BaseOperator):
         database_conn_ids: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # emit's and settle's lists are what Airflow maps tasks over, whatever default_args say
+        super().__init__(do_xcom_push=True, multiple_outputs=False, **kwargs)
         self.wait_timeout = wait_timeout
         self.scope = scope
         self.ledger_conn_id = ledger_conn_id

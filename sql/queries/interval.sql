@@ -59,6 +59,11 @@ UPDATE reliability.emission
 SELECT run_id, bool_and(status = 'EMITTED') AS has_emitted FROM reliability.emission
  WHERE dag_id = %(dag_id)s GROUP BY run_id;
 
+-- interval_of_run --
+-- The interval that a run has tried to emit.
+SELECT interval_start, interval_end, interval_zone FROM reliability.emission
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
+
 -- emission_has_ended --
 -- Whether a run has emitted, or has failed to.
 SELECT EXISTS (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from contextlib import nullcontext
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
@@ -49,14 +48,6 @@ def contact(contexts):
     from reliability_airflow.context import contact_of
 
     return lambda *task, **run: contact_of(contexts(*task, **run))
-
-
-@pytest.fixture
-def no_ledger(monkeypatch):
-    """Let tasks open no ledger."""
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
 
 
 @pytest.mark.parametrize(

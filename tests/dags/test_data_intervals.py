@@ -17,7 +17,12 @@ LATER = FIRST + 30 * DAY
 
 @pytest.fixture
 def interval_of(airflow_home):
+    from airflow.sdk import DAG
+
     from reliability_airflow.context import interval_of
+    from reliability_airflow.schedule import timetable_of
+
+    task = SimpleNamespace(dag=DAG("d", schedule=timetable_of("@daily", FIRST), start_date=FIRST))
 
     def read(logical_date, start, end, run_after=LATER, conf=None):
         dag_run = SimpleNamespace(
@@ -28,8 +33,7 @@ def interval_of(airflow_home):
             run_after=run_after,
             conf=conf,
         )
-        ti = SimpleNamespace(task=None)
-        return interval_of({"ti": ti, "dag_run": dag_run, "params": {}})
+        return interval_of({"ti": SimpleNamespace(task=task), "dag_run": dag_run, "params": {}})
 
     return read
 
@@ -50,18 +54,11 @@ def test_a_run_reads_its_data_interval(interval_of, logical_date, start, end, ru
     assert interval_of(logical_date, start, end, run_after) == expected
 
 
-@pytest.mark.parametrize(
-    ("logical_date", "start", "end", "what"),
-    [
-        pytest.param(FIRST + DAY, FIRST, FIRST + DAY, "the interval before it", id="on a tick"),
-        pytest.param(LATER, LATER, LATER + DAY, "before it is over", id="too early"),
-    ],
-)
-def test_a_run_in_the_place_of_a_scheduled_one_is_refused(
-    interval_of, logical_date, start, end, what
-):
-    with pytest.raises(LogicalDateTaken, match=what):
-        interval_of(logical_date, start, end)
+def test_a_run_in_the_place_of_a_scheduled_one_is_refused(interval_of):
+    with pytest.raises(LogicalDateTaken, match="the interval before it"):
+        interval_of(FIRST + DAY, FIRST, FIRST + DAY)
+    with pytest.raises(LogicalDateTaken, match="before it is over"):
+        interval_of(LATER, LATER, LATER + DAY)
 
 
 REPLAYS = {"replay": "5..6"}

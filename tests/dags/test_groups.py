@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -40,12 +39,14 @@ def mart(airflow_home):
 
     from reliability_airflow import topology_group
 
-    with a_dag(default_args={"owner": "ann", "retries": 7}) as dag:
+    spark = {"conn_id": "k8s", "conf": {"spark.x": "y"}}
+    with a_dag(default_args={"owner": "ann", "retries": 7, **spark}) as dag:
         first = topology_group(topology("aa"), pool="spark", queue="big", outlets=[_asset()])
         with TaskGroup("outer"):
             second = topology_group(
-                topology("bb"), default_args={"retries": 1}, spark_args={"executor_memory": "2g"}
-            )
+                topology("bb"), default_args={"retries": 1}, spark_args={"executor_memory": "2g"},
+                conn_id="yarn", conf={},
+            )  # fmt: skip
         EmptyOperator(task_id="extract") >> first >> second >> EmptyOperator(task_id="report")
     return dag
 
@@ -57,6 +58,11 @@ def _asset() -> Any:
 
 
 def test_a_group_lies_between_other_tasks_by_the_task_that_knows_what_committed(mart):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    again = DagSerialization.from_dict(DagSerialization.to_dict(mart))
+    assert set(again.task_ids) == set(mart.task_ids)
+    mart.check_cycle()
     upstream = {name: task.upstream_task_ids for name, task in mart.task_dict.items()}
     assert set(upstream) == {
         "extract",
@@ -91,15 +97,9 @@ def test_a_groups_tasks_have_the_arguments_of_the_dag_and_their_own(mart):
         "aa.transaction.process",
         "aa.transaction.commit",
     }
-    assert task["outer.bb.transaction.process"].conf == {"spark.executor.memory": "2g"}
-
-
-def test_a_dag_with_groups_survives_serialization(mart):
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    again = DagSerialization.from_dict(DagSerialization.to_dict(mart))
-    assert set(again.task_ids) == set(mart.task_ids)
-    mart.check_cycle()
+    first, second = (task[f"{group}.transaction.process"] for group in ("aa", "outer.bb"))
+    assert (first.conn_id, first.conf) == ("k8s", {"spark.x": "y"})
+    assert (second.conn_id, second.conf) == ("yarn", {"spark.executor.memory": "2g"})
 
 
 def test_outlets_are_updated_through_an_alias(mart):
@@ -194,18 +194,28 @@ def test_arguments_of_topology_dag_reach_its_dag_and_tasks(airflow_home):
         executor_config={"pod_override": 1},
         outlets=[_asset()],
         spark_args={"executor_memory": "2g"},
-        conf={"spark.x": "y"},
-        default_args={"on_failure_callback": called, "executor_memory": "1g"},
+        conf={"spark.x": "1e3"},
+        default_args={
+            "on_failure_callback": called, "executor_memory": "1g", "env_vars": {"N": "4"},
+            "do_xcom_push": False, "multiple_outputs": True,
+        },
         on_success_callback=called,
+        render_template_as_native_obj=True,
         dagrun_timeout=timedelta(hours=5),
-    )
+    )  # fmt: skip
     assert (dag.dag_id, set(dag.task_ids)) == ("other", TASKS)
     tasks: dict[str, Any] = dag.task_dict
     process, commit = (tasks[f"transaction.{name}"] for name in ("process", "commit"))
     assert (process.pool, commit.pool) == ("spark", "default_pool")
     assert process.queue == commit.queue == "big"
     assert process.executor_config == commit.executor_config == {"pod_override": 1}
-    assert process.conf == {"spark.executor.memory": "2g", "spark.x": "y"}
+    assert process.conn_id == "spark_default"
+    process.txid = 3
+    process.render_template_fields({})
+    assert process.conf == {"spark.executor.memory": "2g", "spark.x": "1e3"}
+    assert (process.env_vars, process.txid) == ({"N": "4"}, 3)
+    for name in ("emit", "settle"):  # Airflow maps tasks over what they return
+        assert (tasks[name].do_xcom_push, tasks[name].multiple_outputs) == (True, False)
     assert dag.on_success_callback == called
     assert dag.dagrun_timeout == timedelta(hours=5)
     assert all(task.on_failure_callback for task in dag.tasks)
@@ -271,7 +281,7 @@ def test_a_run_that_replays_another_topology_leaves_a_group_out(context):
 
 
 @pytest.mark.parametrize("task_id", ["aa.settle", "aa.committed"])
-def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, task_id):
+def test_what_ends_a_group_follows_how_its_emission_ended(context, no_ledger, monkeypatch, task_id):
     from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
     states = ["skipped"]
@@ -282,9 +292,6 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
             raise error
         return [1, 2]  # 1 of a deleted run that had its id
 
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     for name in ("settle", "settled"):
         monkeypatch.setattr(f"reliability.transaction.emit.requests.{name}", settle)
     monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": states[0]})
@@ -314,12 +321,9 @@ def test_what_ends_a_group_follows_how_its_emission_ended(context, monkeypatch, 
         task.execute(given)
 
 
-def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, monkeypatch):
+def test_what_is_behind_a_group_is_skipped_by_a_dry_run(context, no_ledger, monkeypatch):
     from airflow.sdk.exceptions import AirflowSkipException
 
-    monkeypatch.setattr(
-        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
-    )
     monkeypatch.setattr("reliability.transaction.emit.requests.settled", lambda *_: [])
     monkeypatch.setattr("reliability_airflow.tasks.task_states", lambda *_: {"aa.emit": "success"})
     given = context("aa.committed", {"aa": {"dry_run": True}})

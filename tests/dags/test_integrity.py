@@ -226,20 +226,10 @@ def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path
 def test_a_trigger_travels_as_ids_only(airflow_home):
     from reliability_airflow.triggers import TurnTrigger
 
-    given: dict[str, Any] = {
-        "topology": "t",
-        "txid": 7,
-        "request_id": 9,
-        "work": {
-            "goal": "committed",
-            "task": "transaction.commit",
-            "steps": [["process", []]],
-            "other_steps": [],
-        },
-        "ask_source": False,
-        "ledger_conn_id": "kept_ledger",
-        "database_conn_ids": {"mart": "kept_mart"},
-    }
+    work = {"goal": "committed", "task": "t.commit", "steps": [["process", []]], "other_steps": []}
+    connections = {"ledger_conn_id": "kept_ledger", "database_conn_ids": {"mart": "kept_mart"}}
+    ids = {"topology": "t", "txid": 7, "request_id": 9}
+    given: dict[str, Any] = {**ids, "work": work, "ask_source": False, **connections}
     path, arguments = TurnTrigger(**given).serialize()
     assert path == "reliability_airflow.triggers.TurnTrigger"
     assert arguments == given
@@ -262,9 +252,8 @@ def test_every_task_of_a_dag_knows_its_connections(airflow_home):
     from reliability_airflow import housekeeping_dag, topology_dag, topology_group, verification_dag
 
     named: dict[str, Any] = {"ledger_conn_id": "kept", "database_conn_ids": {"mart": "kept_mart"}}
-    dag = topology_dag(
-        global_count.topology, schedule=None, start_date=datetime(2026, 1, 1), **named
-    )
+    start = datetime(2026, 1, 1)
+    dag = topology_dag(global_count.topology, schedule=None, start_date=start, **named)
     for one in (dag, housekeeping_dag(alerts=[print], **named), verification_dag(**named)):
         for task in one.tasks:
             conn_ids = cast(Any, task).conn_ids

@@ -33,10 +33,11 @@ def test_a_timetable_may_hide_what_it_is_made_of():
     assert releases.part_of(DeltaDataIntervalTimetable(3), "delta") == 3
 
 
-def test_the_latest_version_and_metrics_are_asked_of_a_release_that_has_them():
+def test_what_a_release_lacks_is_not_asked_of_it():
     latest = {"rerun_with_latest_version": True}
     assert releases.latest_version(None, (3, 3)) == latest
     assert releases.latest_version(False, (3, 3)) == {"rerun_with_latest_version": False}
     assert releases.latest_version(None, (3, 2)) == {}
+    assert releases.texts_stay_texts((3, 1)) == {}
     # metrics are told to what the release has
     assert all(hasattr(releases.stats(), name) for name in ("incr", "gauge", "timing"))

@@ -41,12 +41,10 @@ def of_airflow(timetable, start, count):
     import pendulum
     from airflow.timetables.base import TimeRestriction
 
-    restriction = TimeRestriction(pendulum.instance(start), None, catchup=True)
+    limits = TimeRestriction(pendulum.instance(start), None, catchup=True)
     last = None
     for _ in range(count):
-        info = timetable.next_dagrun_info(
-            last_automated_data_interval=last, restriction=restriction
-        )
+        info = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=limits)
         last = info.data_interval
         yield tuple(datetime.fromtimestamp(end.timestamp(), tz=UTC) for end in last)
 
@@ -154,16 +152,14 @@ def test_intervals_of_a_period_without_catchup_follow_the_run_before(
     from airflow.timetables.base import DataInterval, TimeRestriction
 
     schedule = schedule_of(DeltaDataIntervalTimetable(period), start, catchup=False)
-    restriction = TimeRestriction(pendulum.instance(start), None, catchup=False)
+    limits = TimeRestriction(pendulum.instance(start), None, catchup=False)
     timetable = interval.DeltaDataIntervalTimetable(period)
     now = datetime(2026, 3, 3, 11, 7, tzinfo=UTC)
     found: list[DataInterval] = []
     for _ in range(4):
         monkeypatch.setattr(interval, "utcnow", lambda now=now: pendulum.instance(now))
         last = found[-1] if found else None
-        info = timetable.next_dagrun_info(
-            last_automated_data_interval=last, restriction=restriction
-        )
+        info = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=limits)
         assert info is not None
         assert info.data_interval is not None
         found.append(info.data_interval)

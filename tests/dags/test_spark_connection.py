@@ -6,6 +6,8 @@ import base64
 import json
 import sys
 import threading
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,18 +245,18 @@ def test_the_whole_command_for_yarn_and_kubernetes(
 
 
 def test_parameters_of_sparksubmitoperator_in_default_args_are_properties(airflow_home):
-    """Its users know them; each that is a property is an option of spark-submit there."""
-    from datetime import datetime, timezone
+    """Its users know them; each that is a property is an option of spark-submit there.
 
+    By others a job would run as another user, or with other properties, than it says.
+    """
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
     from reliability_airflow import topology_dag
     from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 
-    dag = topology_dag(
-        cdnow_revenue.topology,
-        schedule="@daily",
-        start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    make = partial(topology_dag, cdnow_revenue.topology, schedule="@daily", start_date=start)
+    dag = make(
         conf={"spark.executor.memory": "1g", "spark.x": "y"},
         default_args={"executor_memory": "2g", "driver_memory": None, "env_vars": {"TZ": "UTC"}},
     )
@@ -263,22 +265,9 @@ def test_parameters_of_sparksubmitoperator_in_default_args_are_properties(airflo
     assert task.env_vars == {"TZ": "UTC"}
     known: Any = dict.fromkeys([*PROPERTIES, *NOT_PROPERTIES])
     SparkSubmitOperator(task_id="t", **known)
-
-
-@pytest.mark.parametrize("name", ["properties_file", "proxy_user"])
-def test_a_parameter_that_would_have_no_effect_is_refused(airflow_home, name):
-    """A job would run as another user, or with other properties, than it says."""
-    from datetime import datetime, timezone
-
-    from reliability_airflow import topology_dag
-
-    with pytest.raises(InvalidDefinition, match=f"{name} would have no effect"):
-        topology_dag(
-            cdnow_revenue.topology,
-            schedule="@daily",
-            start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-            default_args={name: "etl"},
-        )
+    for name in ("properties_file", "proxy_user"):
+        with pytest.raises(InvalidDefinition, match=f"{name} would have no effect"):
+            make(default_args={name: "etl"})
 
 
 def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(
@@ -313,8 +302,6 @@ def test_a_driver_that_was_killed_is_told_by_its_signal(spark_submit):
 
 def test_openlineages_parent_reaches_spark_submit_each_time(spark_submit, tmp_path, monkeypatch):
     """By what the provider declares: a name that goes fails this."""
-    from datetime import datetime, timezone
-
     monkeypatch.setenv("AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO", "True")
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     for try_number in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from reliability.core.spout import Interval
 from tests.support.without_spark import never
 
 DAILY, BERLIN, LOCAL = "d/{data_interval_start:%Y-%m-%d}/*", "Europe/Berlin", "in Europe/Berlin"
+MONTH_AND_DAY = "d/{data_interval_start.month}-{data_interval_start.day}/*"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 #: what is said of a DAG of a spout with intervals, and of one without
@@ -181,21 +183,9 @@ def test_continuous_runs_follow_each_other(dag_of):
         ("d/{data_interval_start:%Y-%m-%dT%H}/*", BERLIN, "@hourly", True, ["occur twice"]),
         ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, "@hourly", True, []),
         ("d/{data_interval_start:%Y-%m-%dT%H%z}/*", BERLIN, timedelta(hours=1), True, []),
-        (
-            "d/{data_interval_start:%Y-%m-%d}T{data_interval_start.hour}/*",
-            BERLIN,
-            "@hourly",
-            True,
-            ["occur twice"],
-        ),
+        (f"{DAILY[:-2]}T{{data_interval_start.hour}}/*", BERLIN, "@hourly", True, ["occur twice"]),
         # days, by attributes, and with minutes
-        (
-            "d/{data_interval_start.month}-{data_interval_start.day}/*",
-            BERLIN,
-            DAY,
-            True,
-            "is a period",
-        ),
+        (MONTH_AND_DAY, BERLIN, DAY, True, "is a period"),
         ("d/{data_interval_start:%d}-{data_interval_end:%M}/*", BERLIN, DAY, True, "is a period"),
     ],
 )
@@ -343,7 +333,9 @@ def read(airflow_home):
 def _dag(schedule: Any) -> Any:
     from airflow.sdk import DAG
 
-    return DAG("words", schedule=schedule, start_date=START)
+    from reliability_airflow.schedule import timetable_of
+
+    return DAG("words", schedule=timetable_of(schedule, START), start_date=START)
 
 
 NAMED: dict[str, Any] = {"conf": {"interval": "2026-03-29"}}
@@ -426,6 +418,31 @@ def test_where_no_schedule_makes_runs_any_logical_date_is_free(read, own):
         assert read(own=own, logical_date=logical_date, schedule=None) == own
     with pytest.raises(LogicalDateTaken):
         read(own=own, logical_date=own.end)
+
+
+def test_a_run_that_reads_up_to_its_own_date_is_refused_only_at_a_tick(read):
+    """E9: every run by hand was, with a reason that was not true."""
+    import airflow.sdk as sdk
+
+    daily: dict[str, Any] = {"timezone": "UTC", "interval": DAY}
+    mondays = sdk.CronTriggerTimetable("0 0 * * 1", **daily)  # each reads the day before
+    two = sdk.MultipleCronTriggerTimetable("0 2 * * *", "0 5 * * *", **daily)
+    period = sdk.DeltaTriggerTimetable(DAY, interval=DAY)
+    assets = sdk.AssetOrTimeSchedule(assets=sdk.Asset("orders"), timetable=period)
+    for schedule, date, is_free in (
+        *((timedelta(days=5), date, True) for date in ("01-08", "01-06T01")),
+        *((timedelta(days=5), date, False) for date in ("01-06", "01-07")),  # from START, from 1970
+        *((_schedules()["a month"], date, date != "03-01") for date in ("03-01", "03-02")),
+        *((mondays, date, date != "01-04") for date in ("01-04", "01-04T01", "01-05")),
+        *((two, f"01-05T{hour}", hour not in ("02", "05")) for hour in ("02", "03", "04:59", "05")),
+        *((assets, date, date != "01-05") for date in ("01-05", "01-05T01")),
+    ):
+        tick = Interval.parse(f"2026-{date}Z", "UTC").start
+        run: Any = {"own": Interval(tick - DAY, tick), "logical_date": tick, "schedule": schedule}
+        with nullcontext() if is_free else pytest.raises(LogicalDateTaken):
+            assert read(**run) == run["own"]
+            assert read(**run, **NAMED) == CLOCKS_CHANGE
+            assert read(**run, conf={"replay": "5"}) == run["own"]
 
 
 def test_a_dry_run_of_a_named_interval_tells_how_to_make_it_real(airflow_home):

@@ -332,11 +332,17 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
 
 
 @pytest.fixture
-def emit(airflow_home, emitted):
-    """The first task of the global count."""
+def emit(airflow_home, emitted, monkeypatch):
+    """The first task of the global count; that of the run before waits for its source."""
     from reliability_airflow.tasks import EmitOperator
 
+    before_is("deferred", monkeypatch)
     return EmitOperator(task_id="emit", topology=global_count.topology)
+
+
+def before_is(state, monkeypatch):
+    states = {("dag", "before", "emit", -1): {"emit": state}}
+    monkeypatch.setattr("reliability_airflow.context.task_states", lambda *asked: states[asked])
 
 
 def leaves(function, *arguments, **since):
@@ -380,7 +386,7 @@ def test_a_run_lets_the_run_of_the_interval_before_emit_first(emit, connection, 
             who = TaskContact(run=before, task="emit", this_try=TaskTry(max_tries=0))
             with recorded_emission(connection, topology, who, None, None):
                 connection.one("complete_emission", topology=topology, **before)
-        return SimpleNamespace(run_id="before", state="running", conf=None)
+        return SimpleNamespace(run_id="before", state="running")
 
     emit._wait_for_earlier(connection, context_of(previous))
     assert len(looks) == 3
@@ -391,12 +397,12 @@ def context_of(previous) -> Any:
     """The context of a run that can ask for the run of the interval before it."""
     return {
         "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
-        "ti": SimpleNamespace(get_previous_dagrun=previous),
+        "ti": SimpleNamespace(get_previous_dagrun=previous, task_id="emit"),
     }
 
 
-def run_after(state, conf=None):
-    before = state and SimpleNamespace(run_id="before", state=state, conf=conf)
+def run_after(state):
+    before = state and SimpleNamespace(run_id="before", state=state)
     return context_of(lambda: before)
 
 
@@ -407,8 +413,6 @@ def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
     monkeypatch.setattr("reliability_airflow.tasks.EARLIER_SECONDS", 0)
     wait = partial(emit._wait_for_earlier, connection)
     left = leaves(wait, run_after("running"))
-    # such as the fields of Airflow's dialog, left as they were
-    leaves(wait, run_after("running", {"replay": "", "dry_run": False}))
     emit._since = left.kwargs
     again = leaves(wait, run_after("running"))
     assert again.kwargs == left.kwargs  # since when, for the whole of the wait
@@ -416,12 +420,13 @@ def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
     wait(run_after("running"))
 
 
-def test_a_run_waits_for_none_that_allocates_no_txid_or_does_not_run(emit, connection):
-    """E3: such a run has no emission that ends."""
-    for conf in ({"replay": "3"}, {"dry_run": True}):
-        emit._wait_for_earlier(connection, run_after("running", conf))
+def test_a_run_waits_for_none_that_allocates_no_txid_or_does_not_run(emit, connection, monkeypatch):
+    """E3: such a run has no emission that ends: it replays, or its first task was skipped."""
     for state in (None, "queued", "failed", "success"):
         emit._wait_for_earlier(connection, run_after(state))
+    for ended in ("success", "skipped", "upstream_failed"):
+        before_is(ended, monkeypatch)
+        emit._wait_for_earlier(connection, run_after("running"))
 
 
 @pytest.fixture

@@ -75,10 +75,12 @@ def emit(
     :raises NothingToReplay: a dry run has no txid, or not all of `replay` have committed
     """
     if replay is None and topology.spout.timed and interval is None:
-        raise DataIntervalMissing(
-            f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval",
-            remedy=DataIntervalMissing.remedy.about(dag=contact.run.dag_id),
-        )
+        interval = _recorded_interval(connection, topology.name, contact)
+        if interval is None:
+            raise DataIntervalMissing(
+                f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval",
+                remedy=DataIntervalMissing.remedy.about(dag=contact.run.dag_id),
+            )
     zone = topology.spout.time_zone or UTC
     interval = replace(interval, zone=zone) if interval and topology.spout.timed else None
     emission = _Emission(connection, topology, interval, contact, max_batches, takes_over)
@@ -289,6 +291,19 @@ class _Emission:
 
 
 # --- the record of an emission -------------------------------------------------------------------
+
+
+def _recorded_interval(
+    connection: LedgerConnection, topology: str, contact: TaskContact
+) -> Interval | None:
+    """Return the interval that a run has emitted before it was cleared.
+
+    Airflow's `db clean` takes away the asset event that has named it.
+    """
+    if contact.this_try.is_new:  # an earlier run may have had its id
+        return None
+    row = connection.first("interval_of_run", topology=topology, **contact.run)
+    return interval_of(row) if row else None
 
 
 def has_ended(connection: LedgerConnection, topology: str, run: Run) -> bool:
