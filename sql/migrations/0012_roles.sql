@@ -100,7 +100,7 @@ lacking AS (
        AND NOT coalesce(has_schema_privilege(r.id, s.oid, right_name), false)
      UNION ALL
     SELECT 3, true, r.name, right_name || coalesce(f.columns, ''), right_place, 'TABLE',
-           format('%I.%I', t.relnamespace::regnamespace::name, t.relname)
+           t.oid::regclass::text
       FROM tables t CROSS JOIN owner o
       JOIN of_tables f ON f.part = t.part
        AND (f.names IS NULL OR t.relname = ANY (f.names::text[]))
@@ -129,8 +129,7 @@ SELECT as_owner, statement FROM (
                   string_agg(object, ', ' ORDER BY object), name) AS statement
       FROM by_object GROUP BY place, as_owner, name, what, rights
      UNION ALL
-    SELECT 2, false, '', '', format('ALTER TABLE %I.%I OWNER TO %I',
-                                    t.relnamespace::regnamespace::name, t.relname, o.name)
+    SELECT 2, false, '', '', format('ALTER TABLE %s OWNER TO %I', t.oid::regclass, o.name)
       FROM targets t CROSS JOIN owner o WHERE p_all AND t.relowner <> o.id) AS each
  ORDER BY place, name, rights
 $$;
