@@ -46,8 +46,8 @@ SELECT statement FROM (
      UNION ALL
     SELECT 3, format('GRANT %%s ON DATABASE %%I TO %%I', right_name, current_database(), name), place
       FROM roles
-      JOIN (VALUES ('owner', 'CREATE'), ('coordinator', 'TEMPORARY')) AS w(kind, right_name)
-           USING (kind)
+      JOIN (VALUES ('owner', 'CREATE'), ('owner', 'TEMPORARY'), ('coordinator', 'TEMPORARY'))
+           AS w(kind, right_name) USING (kind)
      WHERE NOT coalesce(has_database_privilege(id, current_database(), right_name), false)
      UNION ALL
     SELECT 4, format('GRANT pg_signal_backend TO %%I', own.name), 0 FROM own CROSS JOIN me

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from psycopg2.sql import SQL, Identifier
 
 from dev.services.credentials import quick_secret
 from reliability.ledger.connection import LedgerConnection
@@ -86,7 +87,10 @@ def roles(role_template, monkeypatch) -> Iterator[Roles]:
     with new_database(role_template) as dsn, ExitStack() as stack:
         admin = dsn.replace("service=reliability", "service=admin")
         with closing(LedgerConnection(admin)) as connection:
-            make_roles(connection, WANTED)  # a database's own grants are not in its template
+            # a database's own grants are not in its template
+            database = Identifier(database_of(dsn))
+            connection.run(SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database))
+            make_roles(connection, WANTED)
         dsns = {kind: f"{dsn} user={login_of(kind)}" for kind in KINDS}
         monkeypatch.setenv("RELIABILITY_DSN", dsns[COORDINATOR])
         monkeypatch.setenv("RELIABILITY_EXECUTOR_DSN", dsns[EXECUTOR])
