@@ -118,7 +118,15 @@ lacking AS (
       JOIN of_functions f ON f.names IS NULL OR p.proname = ANY (f.names::text[])
       JOIN roles r ON r.kind = ANY (f.kinds::text[])
      WHERE p.pronamespace = 'reliability'::regnamespace AND (p_all OR p.proowner = o.id)
-       AND NOT coalesce(has_function_privilege(r.id, p.oid, 'EXECUTE'), false)),
+       AND NOT coalesce(has_function_privilege(r.id, p.oid, 'EXECUTE'), false)
+     UNION ALL
+    SELECT 5, false, r.name, 'USAGE', 1, 'SEQUENCE', s::text
+      FROM targets t CROSS JOIN owner o
+     CROSS JOIN reliability.sequences_of_defaults(t.oid) AS s
+      JOIN pg_class c ON c.oid = s
+      JOIN roles r ON r.kind = 'coordinator'
+     WHERE (p_all OR c.relowner = o.id)
+       AND NOT coalesce(has_sequence_privilege(r.id, s::oid, 'USAGE'), false)),
 by_object AS (
     SELECT place, as_owner, name, what, object,
            string_agg(right_name, ', ' ORDER BY right_place) AS rights

@@ -449,7 +449,7 @@ OLD = (
 def test_the_owner_adopts_a_table_for_tasks_and_leaves_it(roles, table):
     """H7: what the owner has taken over is written by tasks, which cannot take over anything."""
     owner, shop = roles.sessions[OWNER], small(roles.sessions[COORDINATOR])
-    roles.as_admin(OLD.format(table), f"ALTER TABLE public.{table} ADD UNIQUE (k)")
+    roles.as_admin(OLD.format(table), f"ALTER TABLE public.{table} ADD id serial, ADD UNIQUE (k)")
     with pytest.raises(RightMissing) as raised:
         adopt(roles.sessions[COORDINATOR], shop.topology, "small", table)
     assert "`reliability adopt shop` as a role that has test_owner" in raised.value.what_to_do
@@ -621,6 +621,12 @@ def forget(connection: LedgerConnection, wanted: RolesWanted) -> None:
             admin.run(SQL("DROP OWNED BY {}").format(role))
 
 
+NUMBERED = (
+    "CREATE SEQUENCE public.numbers;"
+    " ALTER TABLE public.exact ADD id bigint DEFAULT nextval('public.numbers')"
+)
+
+
 def test_a_ledger_that_one_role_owns_gets_roles_with_all_that_it_has(empty, others):
     """S8: the history goes on; the role that had all is a task's then."""
     migrate(empty)
@@ -628,6 +634,7 @@ def test_a_ledger_that_one_role_owns_gets_roles_with_all_that_it_has(empty, othe
     shop.commit(made(1))
     assert owned(empty).keys() == {"reliability"}
     with closing(of_admin(empty)) as admin:
+        admin.run(SQL(NUMBERED))
         assert make_roles(admin, others)
         assert make_roles(admin, others) == []
         try:
@@ -753,6 +760,7 @@ def examined() -> dict[str, tuple[str, str, str]]:
 
 
 def test_the_doctor_says_which_role_it_is_and_what_it_lacks(roles, shop, monkeypatch):
+    """S6: with the same check as an emission."""
     java = CheckResult(CheckStatus.OK, "Java", "21")  # which takes longest
     monkeypatch.setattr("reliability.cli.doctor._java", lambda: java)
     found = examined()
@@ -762,6 +770,7 @@ def test_the_doctor_says_which_role_it_is_and_what_it_lacks(roles, shop, monkeyp
     assert found["executors"] == ("ok", said, "")
     roles.as_admin(
         "REVOKE INSERT ON public.log FROM test_coordinator",
+        "ALTER TABLE public.log ADD id serial",
         "REVOKE CREATE ON SCHEMA public FROM test_owner",
         "REVOKE pg_signal_backend FROM test_owner",
     )
@@ -769,7 +778,10 @@ def test_the_doctor_says_which_role_it_is_and_what_it_lacks(roles, shop, monkeyp
         found = examined()
     finally:
         roles.as_admin("GRANT pg_signal_backend TO test_owner")
-    assert found["rights"][2] == "GRANT INSERT ON TABLE public.log TO a_coordinator;"
+    assert found["rights"][2] == (
+        "GRANT INSERT ON TABLE public.log TO a_coordinator;"
+        " GRANT USAGE ON SEQUENCE public.log_id_seq TO a_coordinator;"
+    )
     assert found["rights to create"][2].endswith("GRANT CREATE ON SCHEMA public TO test_owner;")
     assert found["executors"][2] == "GRANT pg_signal_backend TO test_owner; as a superuser"
     monkeypatch.setenv("RELIABILITY_DSN", roles.dsns[PAGE])
