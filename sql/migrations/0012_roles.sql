@@ -36,13 +36,16 @@ WITH roles AS (
       FROM unnest('{owner,coordinator,executor,reader,page}'::text[]) AS kind
       LEFT JOIN pg_roles r ON r.rolname = p_prefix || '_' || kind),
 owner AS (SELECT name, coalesce(id, 0) AS id FROM roles WHERE kind = 'owner'),
-targets AS (
+targets AS (  -- partitions, which a person may make, need no right of their own, but the same owner
     SELECT c.oid, c.relnamespace, c.relname, c.relowner,
-           CASE c.relkind WHEN 'v' THEN 'view' ELSE 'target' END AS part
+           CASE WHEN tree.level > 0 THEN 'partition'
+                WHEN c.relkind = 'v' THEN 'view' ELSE 'target' END AS part
       FROM reliability.state s
      CROSS JOIN LATERAL parse_ident(s.target_table) AS named(parts)
       JOIN pg_namespace n ON n.nspname = named.parts[1]
-      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = named.parts[2]),
+      JOIN pg_class whole ON whole.relnamespace = n.oid AND whole.relname = named.parts[2]
+      LEFT JOIN pg_partition_tree(whole.oid) AS tree ON true
+      JOIN pg_class c ON c.oid = coalesce(tree.relid, whole.oid)),
 tables AS (
     SELECT oid, relnamespace, relname, relowner, 'ledger' AS part FROM pg_class
      WHERE relnamespace = 'reliability'::regnamespace AND relkind IN ('r', 'v')
@@ -125,7 +128,7 @@ lacking AS (
      CROSS JOIN reliability.sequences_of_defaults(t.oid) AS s
       JOIN pg_class c ON c.oid = s
       JOIN roles r ON r.kind = 'coordinator'
-     WHERE (p_all OR c.relowner = o.id)
+     WHERE t.part = 'target' AND (p_all OR c.relowner = o.id)
        AND NOT coalesce(has_sequence_privilege(r.id, s::oid, 'USAGE'), false)),
 by_object AS (
     SELECT place, as_owner, name, what, object,

@@ -621,10 +621,14 @@ def forget(connection: LedgerConnection, wanted: RolesWanted) -> None:
             admin.run(SQL("DROP OWNED BY {}").format(role))
 
 
-NUMBERED = (
-    "CREATE SEQUENCE public.numbers;"
-    " ALTER TABLE public.exact ADD id bigint DEFAULT nextval('public.numbers')"
-)
+NUMBERED_AND_PARTITIONED = """
+    CREATE SEQUENCE public.numbers;
+    ALTER TABLE public.exact ADD id bigint DEFAULT nextval('public.numbers');
+    ALTER TABLE public.newest RENAME TO newest_0;
+    CREATE TABLE public.newest (LIKE public.newest_0 INCLUDING ALL) PARTITION BY HASH (k);
+    ALTER TABLE public.newest ATTACH PARTITION public.newest_0
+        FOR VALUES WITH (MODULUS 1, REMAINDER 0)
+"""
 
 
 def test_a_ledger_that_one_role_owns_gets_roles_with_all_that_it_has(empty, others):
@@ -634,7 +638,7 @@ def test_a_ledger_that_one_role_owns_gets_roles_with_all_that_it_has(empty, othe
     shop.commit(made(1))
     assert owned(empty).keys() == {"reliability"}
     with closing(of_admin(empty)) as admin:
-        admin.run(SQL(NUMBERED))
+        admin.run(SQL(NUMBERED_AND_PARTITIONED))
         assert make_roles(admin, others)
         assert make_roles(admin, others) == []
         try:
