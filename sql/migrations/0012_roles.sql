@@ -1,6 +1,7 @@
 -- Roles with parts of the rights (S8). Without them one role owns the ledger and all tables.
 
--- The roles that `reliability migrate --roles` has made; none: there are no roles.
+-- The roles that `reliability migrate --roles` has made; none: there are no roles. A dump may be
+-- restored where they do not exist, so only those in pg_roles count.
 --
 -- owner        owns the schemas of the ledger and the targets; only it makes and changes tables
 -- coordinator  the tasks: emits, begins, seals, commits; a person's corrections
