@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from psycopg2.sql import SQL, Identifier
 
 from dev.services.credentials import quick_secret
 from reliability.ledger.connection import LedgerConnection
@@ -87,10 +86,8 @@ def roles(role_template, monkeypatch) -> Iterator[Roles]:
     with new_database(role_template) as dsn, ExitStack() as stack:
         admin = dsn.replace("service=reliability", "service=admin")
         with closing(LedgerConnection(admin)) as connection:
-            # a database's own grants are not in its template
-            database = Identifier(database_of(dsn))
-            connection.run(SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database))
-            make_roles(connection, WANTED)
+            run_as_admin(f"REVOKE TEMPORARY ON DATABASE {database_of(dsn)} FROM PUBLIC")
+            make_roles(connection, WANTED)  # a database's own grants are not in its template
         dsns = {kind: f"{dsn} user={login_of(kind)}" for kind in KINDS}
         monkeypatch.setenv("RELIABILITY_DSN", dsns[COORDINATOR])
         monkeypatch.setenv("RELIABILITY_EXECUTOR_DSN", dsns[EXECUTOR])
