@@ -6,7 +6,8 @@
 -- attempts; the acker; the quarantine; audits; commits; monitoring; rights. Together they are the
 -- first release. Later ones add files: what a ledger has applied never changes.
 --
--- Triggers fire with any session_replication_role: a role may have 'replica' as its default.
+-- Triggers fire with any session_replication_role: a role may have 'replica' as its default. Those of
+-- foreign keys do not, so no statement relies on ON DELETE CASCADE.
 -- Functions find only Postgres's own functions, operators and types without a schema, whatever the
 -- path of the session that calls them is.
 
@@ -115,7 +116,7 @@ CREATE TABLE reliability.adoption (
     adopted_by    text NOT NULL,
     reason        text,
     PRIMARY KEY (topology, state),
-    FOREIGN KEY (topology, state) REFERENCES reliability.state ON DELETE CASCADE
+    FOREIGN KEY (topology, state) REFERENCES reliability.state
 );
 
 -- How the definition of a state has changed since its topology's first commit (C11).
@@ -178,12 +179,16 @@ BEGIN
     END IF;
 END $$;
 
--- Delete everything that the ledger of this database has of a topology, in one statement: foreign keys
--- are checked at its end. Contract: rows of a table without the column `topology` go with those that
--- they refer to.
+-- Delete everything that the ledger of this database has of a topology: first the rows of tables
+-- without the column `topology`, then all others in one statement, as foreign keys are checked at its
+-- end.
 CREATE FUNCTION reliability.forget_topology(p_topology text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM reliability.request_contact USING reliability.request r
+     WHERE r.topology = p_topology AND request_contact.request_id = r.request_id;
+    DELETE FROM reliability.alert_told USING reliability.alert a
+     WHERE a.topology = p_topology AND alert_told.alert_id = a.alert_id;
     EXECUTE (
         SELECT format('WITH %s DELETE FROM reliability.topology WHERE topology = $1', string_agg(
                    format('%1$I AS (DELETE FROM reliability.%1$I WHERE topology = $1)', c.relname),

@@ -42,7 +42,7 @@ CREATE INDEX request_that_ended_without ON reliability.request (dag_id, run_id)
 -- max_tries alone is not enough: a clear sets it to the tries so far plus the task's retries, which
 -- may be the same number as before.
 CREATE TABLE reliability.request_contact (
-    request_id   bigint NOT NULL REFERENCES reliability.request ON DELETE CASCADE,
+    request_id   bigint NOT NULL REFERENCES reliability.request,
     task         text NOT NULL,
     max_tries    integer NOT NULL,
     try_id       text NOT NULL DEFAULT '',    -- Airflow's id of the task's try

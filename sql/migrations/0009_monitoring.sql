@@ -174,7 +174,7 @@ CREATE INDEX alert_by_end ON reliability.alert (ended_at);
 
 -- Who was told of an alert: written before the call, so that nobody is told twice.
 CREATE TABLE reliability.alert_told (
-    alert_id bigint NOT NULL REFERENCES reliability.alert ON DELETE CASCADE,
+    alert_id bigint NOT NULL REFERENCES reliability.alert,
     channel  text NOT NULL,
     is_over  boolean NOT NULL,  -- that it has ended, otherwise that it has begun
     told_at  timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -1,7 +1,18 @@
+-- The sequences of which defaults of a table take numbers, such as that of a person's `serial`: who
+-- inserts rows needs USAGE. GENERATED AS IDENTITY is no default, and needs no right.
+CREATE FUNCTION reliability.sequences_of_defaults(p_table oid) RETURNS SETOF regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.oid FROM pg_attrdef d
+      JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid
+                      AND u.refclassid = 'pg_class'::regclass
+      JOIN pg_class s ON s.oid = u.refobjid AND s.relkind = 'S'
+     WHERE d.adrelid = p_table
+$$;
+
 -- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given
--- rights on the tables of states, those on the ledger with which attempts are staged, sealed,
--- committed and tried out, and that to make the temporary tables of a commit. If the ledger has
--- roles, the GRANT is that of the coordinator's role.
+-- rights on the tables of states, those on sequences of their defaults, those on the ledger with
+-- which attempts are staged, sealed, committed and tried out, and that to make the temporary tables
+-- of a commit. If the ledger has roles, the GRANT is that of the coordinator's role.
 CREATE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -41,11 +52,15 @@ BEGIN
                             ELSE has_table_privilege(w.table_id, r.name) END
              GROUP BY w.nspname, w.relname
              UNION ALL
-            SELECT 3, format('EXECUTE ON FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
+            SELECT 3, format('USAGE ON SEQUENCE %s', s) FROM wanted w
+             CROSS JOIN reliability.sequences_of_defaults(w.table_id) AS s
+             WHERE w.nspname <> 'reliability' AND NOT has_sequence_privilege(s, 'USAGE')
+             UNION ALL
+            SELECT 4, format('EXECUTE ON FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
              WHERE p.pronamespace = 'reliability'::regnamespace AND p.prosecdef
                AND NOT has_function_privilege(p.oid, 'EXECUTE')
              UNION ALL
-            SELECT 4, format('TEMPORARY ON DATABASE %I', current_database())
+            SELECT 5, format('TEMPORARY ON DATABASE %I', current_database())
              WHERE NOT has_database_privilege(current_database(), 'TEMPORARY')) AS lacking;
     IF v_lacking IS NOT NULL THEN
         RAISE EXCEPTION 'role % lacks %', current_user, array_to_string(v_lacking, '; ')

@@ -45,7 +45,8 @@ BEGIN
         v_table, p_contribution, p_txid, p_attempt_id);
     EXECUTE format('ALTER TABLE %s ALTER _txid SET DEFAULT %s, ALTER _attempt_id SET DEFAULT %s,'
                    ' REPLICA IDENTITY FULL', v_table, p_txid, p_attempt_id);
-    SELECT name INTO v_coordinator FROM reliability.role WHERE kind = 'coordinator';
+    SELECT name INTO v_coordinator FROM reliability.role JOIN pg_roles ON rolname = name
+     WHERE kind = 'coordinator';
     IF FOUND THEN
         EXECUTE format('GRANT SELECT, INSERT ON %s TO %I', v_table, v_coordinator);
     END IF;
@@ -57,7 +58,8 @@ BEGIN
     IF NOT p_for_executors THEN
         RETURN;
     END IF;
-    SELECT name INTO v_executor FROM reliability.role WHERE kind = 'executor';
+    SELECT name INTO v_executor FROM reliability.role JOIN pg_roles ON rolname = name
+     WHERE kind = 'executor';
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the ledger has no role for executors'
             USING ERRCODE = 'insufficient_privilege',
@@ -121,7 +123,8 @@ DECLARE
     v_table text := reliability.name_of_attempt_table(p_table_id);
     v_executor text;
 BEGIN
-    SELECT name INTO v_executor FROM reliability.role WHERE kind = 'executor';
+    SELECT name INTO v_executor FROM reliability.role JOIN pg_roles ON rolname = name
+     WHERE kind = 'executor';
     IF FOUND AND EXISTS (SELECT FROM pg_trigger WHERE tgrelid = v_table::regclass
                             AND tgname = 'only_its_attempt') THEN
         EXECUTE format('REVOKE ALL ON %s FROM %I', v_table, v_executor);

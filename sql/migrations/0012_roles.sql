@@ -1,6 +1,7 @@
 -- Roles with parts of the rights (S8). Without them one role owns the ledger and all tables.
 
--- The roles that `reliability migrate --roles` has made; none: there are no roles.
+-- The roles that `reliability migrate --roles` has made; none: there are no roles. A dump may be
+-- restored where they do not exist, so only those in pg_roles count.
 --
 -- owner        owns the schemas of the ledger and the targets; only it makes and changes tables
 -- coordinator  the tasks: emits, begins, seals, commits; a person's corrections
@@ -36,13 +37,16 @@ WITH roles AS (
       FROM unnest('{owner,coordinator,executor,reader,page}'::text[]) AS kind
       LEFT JOIN pg_roles r ON r.rolname = p_prefix || '_' || kind),
 owner AS (SELECT name, coalesce(id, 0) AS id FROM roles WHERE kind = 'owner'),
-targets AS (
+targets AS (  -- partitions, which a person may make, need no right of their own, but the same owner
     SELECT c.oid, c.relnamespace, c.relname, c.relowner,
-           CASE c.relkind WHEN 'v' THEN 'view' ELSE 'target' END AS part
+           CASE WHEN tree.level > 0 THEN 'partition'
+                WHEN c.relkind = 'v' THEN 'view' ELSE 'target' END AS part
       FROM reliability.state s
      CROSS JOIN LATERAL parse_ident(s.target_table) AS named(parts)
       JOIN pg_namespace n ON n.nspname = named.parts[1]
-      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = named.parts[2]),
+      JOIN pg_class whole ON whole.relnamespace = n.oid AND whole.relname = named.parts[2]
+      LEFT JOIN pg_partition_tree(whole.oid) AS tree ON true
+      JOIN pg_class c ON c.oid = coalesce(tree.relid, whole.oid)),
 tables AS (
     SELECT oid, relnamespace, relname, relowner, 'ledger' AS part FROM pg_class
      WHERE relnamespace = 'reliability'::regnamespace AND relkind IN ('r', 'v')
@@ -100,7 +104,7 @@ lacking AS (
        AND NOT coalesce(has_schema_privilege(r.id, s.oid, right_name), false)
      UNION ALL
     SELECT 3, true, r.name, right_name || coalesce(f.columns, ''), right_place, 'TABLE',
-           format('%I.%I', t.relnamespace::regnamespace::name, t.relname)
+           t.oid::regclass::text
       FROM tables t CROSS JOIN owner o
       JOIN of_tables f ON f.part = t.part
        AND (f.names IS NULL OR t.relname = ANY (f.names::text[]))
@@ -118,7 +122,15 @@ lacking AS (
       JOIN of_functions f ON f.names IS NULL OR p.proname = ANY (f.names::text[])
       JOIN roles r ON r.kind = ANY (f.kinds::text[])
      WHERE p.pronamespace = 'reliability'::regnamespace AND (p_all OR p.proowner = o.id)
-       AND NOT coalesce(has_function_privilege(r.id, p.oid, 'EXECUTE'), false)),
+       AND NOT coalesce(has_function_privilege(r.id, p.oid, 'EXECUTE'), false)
+     UNION ALL
+    SELECT 5, false, r.name, 'USAGE', 1, 'SEQUENCE', s::text
+      FROM targets t CROSS JOIN owner o
+     CROSS JOIN reliability.sequences_of_defaults(t.oid) AS s
+      JOIN pg_class c ON c.oid = s
+      JOIN roles r ON r.kind = 'coordinator'
+     WHERE t.part = 'target' AND (p_all OR c.relowner = o.id)
+       AND NOT coalesce(has_sequence_privilege(r.id, s::oid, 'USAGE'), false)),
 by_object AS (
     SELECT place, as_owner, name, what, object,
            string_agg(right_name, ', ' ORDER BY right_place) AS rights
@@ -129,8 +141,7 @@ SELECT as_owner, statement FROM (
                   string_agg(object, ', ' ORDER BY object), name) AS statement
       FROM by_object GROUP BY place, as_owner, name, what, rights
      UNION ALL
-    SELECT 2, false, '', '', format('ALTER TABLE %I.%I OWNER TO %I',
-                                    t.relnamespace::regnamespace::name, t.relname, o.name)
+    SELECT 2, false, '', '', format('ALTER TABLE %s OWNER TO %I', t.oid::regclass, o.name)
       FROM targets t CROSS JOIN owner o WHERE p_all AND t.relowner <> o.id) AS each
  ORDER BY place, name, rights
 $$;

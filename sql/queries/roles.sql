@@ -16,10 +16,8 @@ SELECT current_user AS role, owner.rolname AS owner,
 SELECT set_config('role', %(role)s, true);
 
 -- roles --
--- The roles of the ledger, and which of them this session has.
-SELECT kind, name, coalesce(pg_has_role(r.oid, 'USAGE'), false) AS is_had
-  FROM reliability.role LEFT JOIN pg_roles r ON r.rolname = name
- ORDER BY kind;
+-- The roles of the ledger.
+SELECT kind, name FROM reliability.role JOIN pg_roles ON rolname = name ORDER BY kind;
 
 -- statements_for_roles --
 -- The statements that make the roles, and the owner of what the ledger has already, in the order in which
@@ -46,8 +44,8 @@ SELECT statement FROM (
      UNION ALL
     SELECT 3, format('GRANT %%s ON DATABASE %%I TO %%I', right_name, current_database(), name), place
       FROM roles
-      JOIN (VALUES ('owner', 'CREATE'), ('coordinator', 'TEMPORARY')) AS w(kind, right_name)
-           USING (kind)
+      JOIN (VALUES ('owner', 'CREATE'), ('owner', 'TEMPORARY'), ('coordinator', 'TEMPORARY'))
+           AS w(kind, right_name) USING (kind)
      WHERE NOT coalesce(has_database_privilege(id, current_database(), right_name), false)
      UNION ALL
     SELECT 4, format('GRANT pg_signal_backend TO %%I', own.name), 0 FROM own CROSS JOIN me
@@ -108,7 +106,8 @@ SELECT reliability.grant_rights();
 -- role_facts --
 -- The role of this session, the owner of the ledger, its roles, and the kinds of those that this session has.
 SELECT current_user AS role, pg_get_userbyid(n.nspowner) AS owner,
-       coalesce((SELECT jsonb_object_agg(kind, name) FROM reliability.role), '{}') AS roles,
+       coalesce((SELECT jsonb_object_agg(kind, name)
+                   FROM reliability.role JOIN pg_roles ON rolname = name), '{}') AS roles,
        ARRAY(SELECT kind FROM reliability.role JOIN pg_roles r ON r.rolname = name
               WHERE pg_has_role(r.oid, 'USAGE') ORDER BY kind) AS own
   FROM pg_namespace n WHERE n.nspname = 'reliability';
@@ -121,7 +120,8 @@ SELECT DISTINCT quote_ident(n.nspname) AS schema, quote_ident(maker.rolname) AS 
  CROSS JOIN LATERAL parse_ident(s.target_table) AS named(parts)
   JOIN pg_namespace n ON n.nspname = named.parts[1]
   JOIN pg_namespace l ON l.nspname = 'reliability'
-  JOIN pg_roles maker ON CASE WHEN EXISTS (SELECT FROM reliability.role)
+  JOIN pg_roles maker ON CASE WHEN EXISTS (SELECT FROM reliability.role
+                                             JOIN pg_roles ON rolname = name)
                               THEN maker.oid = l.nspowner ELSE maker.rolname = current_user END
  WHERE NOT has_schema_privilege(maker.oid, n.oid, 'CREATE') ORDER BY schema;
 

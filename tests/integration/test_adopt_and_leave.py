@@ -501,6 +501,8 @@ def test_adopted_rows_are_not_lost_with_a_changed_definition(connection):
         changed.deliver(batch(1))
     shop.commit(batch(1))
     assert is_exact(shop)
+    other = State("other", key={"k": "bigint"}, values={"n": Count()})
+    alter(connection, shop_of(connection, other).topology, "it goes, with its adoption")
 
 
 def test_an_empty_adopted_table_is_not_dropped_with_a_changed_definition(connection):

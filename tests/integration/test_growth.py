@@ -102,18 +102,10 @@ PARTITIONED = """
         FOR VALUES WITH (MODULUS 2, REMAINDER 1);
     ALTER TABLE public.totals_of_growth ADD UNIQUE NULLS NOT DISTINCT (customer_id);
     INSERT INTO public.totals_of_growth SELECT * FROM public.whole;
-
-    ALTER TABLE reliability_contribution.growth__totals RENAME TO growth__totals_1;
-    CREATE TABLE reliability_contribution.growth__totals
-        (LIKE reliability_contribution.growth__totals_1 INCLUDING ALL) PARTITION BY RANGE (_txid);
-    ALTER TABLE reliability_contribution.growth__totals
-        ATTACH PARTITION reliability_contribution.growth__totals_1 FOR VALUES FROM (1) TO (2);
-    CREATE TABLE reliability_contribution.growth__totals_2
-        PARTITION OF reliability_contribution.growth__totals FOR VALUES FROM (2) TO (MAXVALUE);
 """
 
 
-def test_a_person_may_partition_the_tables_of_a_state(connection, tmp_path, monkeypatch):
+def test_a_person_may_partition_the_table_of_a_state(connection, tmp_path, monkeypatch):
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     pipeline = Pipeline(connection, topologies.growth, tmp_path)
     pipeline.transact(range(8))

@@ -86,6 +86,7 @@ def roles(role_template, monkeypatch) -> Iterator[Roles]:
     with new_database(role_template) as dsn, ExitStack() as stack:
         admin = dsn.replace("service=reliability", "service=admin")
         with closing(LedgerConnection(admin)) as connection:
+            run_as_admin(f"REVOKE TEMPORARY ON DATABASE {database_of(dsn)} FROM PUBLIC")
             make_roles(connection, WANTED)  # a database's own grants are not in its template
         dsns = {kind: f"{dsn} user={login_of(kind)}" for kind in KINDS}
         monkeypatch.setenv("RELIABILITY_DSN", dsns[COORDINATOR])
