@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -911,6 +911,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     queued: Mapping[str, str] = MappingProxyType({})  # when a run was made, or cleared last
+    backfilled: Collection[str] = ()  # runs of a backfill
+    partition_key: str | None = None
     started: Mapping[str, str] = MappingProxyType({})  # when a task began
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
@@ -938,6 +940,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
+            case ["shop", "dagRuns", run_id]:
+                self.answer(next((self.run_of(*r) for r in self.runs if r[0] == run_id), None))
             case ["shop", "dagRuns", run_id, "taskInstances"]:
                 self.answer({"task_instances": self.tasks_of(run_id)})
             case ["shop", "dagRuns", run_id, "taskInstances", task, *_]:
@@ -969,8 +973,15 @@ class FakeAirflow(BaseHTTPRequestHandler):
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
         interval = {"data_interval_start": start, "data_interval_end": end, "logical_date": start}
-        queued = {"queued_at": self.queued.get(run_id)}
-        return {"dag_run_id": run_id, "state": state, "conf": conf, **interval, **queued}
+        kind = "backfill" if run_id in self.backfilled else "scheduled"
+        made = {"run_type": kind, "queued_at": self.queued.get(run_id), "dag_run_id": run_id}
+        return {
+            "state": state,
+            "conf": conf,
+            "partition_key": self.partition_key,
+            **interval,
+            **made,
+        }
 
     def answer(self, document):
         status = 404 if document is None else 200
@@ -1087,10 +1098,10 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(sho
 
 def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting(shop):
     """Airflow never starts it if its backfill was cancelled, and says nothing."""
-    shop.deliver(made(4), run="backfill__x")
+    shop.deliver(made(4), run="scheduled__x")  # a backfill has taken it over
     shop.runner.contact(4, shop.who(4))
     shop.runner.close(4, shop.run_of(4), ENDED)
-    with fake_airflow(runs=[(shop.run_of(4).run_id, "queued")]):
+    with fake_airflow(runs=[(run := shop.run_of(4).run_id, "queued")], backfilled=[run]):
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert "to clear" not in say("resume-runs", "shop", code=3).stdout
     assert left["txids"] == [4]
@@ -1107,25 +1118,27 @@ NEWER = {**BLIND, "reprocess_behavior": "failed"}
 
 
 def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
-    """R4: Airflow starts none; it was said to be cleared, and then that none is left undone."""
+    """R4: Airflow starts none; it was said to be cleared, and then that none is left undone.
+
+    A run that a backfill has taken over keeps the id of a scheduled one.
+    """
     again = (
         "airflow backfill create --dag-id shop --from-date 2026-01-01T00:00:00+00:00 "
         "--to-date 2026-01-01T00:00:00+00:00 --reprocess-behavior failed"
     )
-    for state in ("failed", "queued"):
+    for state, key in product(("failed", "queued"), (None, "2026-01-01")):
         facts: dict[str, Any] = {
-            "runs": [("backfill__x", state, *DATES)],
+            "runs": [("scheduled__x", state, *(() if key else DATES))],
             "ends": {"emit": "failed", "settle": "failed"},
-            "queued": {"backfill__x": "2026-02-03T00:00:00Z"},
+            "queued": {"scheduled__x": "2026-02-03T00:00:00Z"},
+            **{"backfilled": ["scheduled__x"], "partition_key": key},
         }
         with fake_airflow(**facts, backfills=[BLIND, CANCELLED]) as airflow:
             said = say("resume-runs", "shop", "--yes", code=3).stdout
-            needs = "2026-01-01 needs a backfill that is not cancelled. Next:\n  "
-            assert said.endswith(
-                f"{needs}{again}\n"
-                if state == "failed"
-                else f"{needs}if it stays queued, delete run backfill__x; {again}\n"
-            )
+            which = "scheduled__x" if key else "2026-01-01"
+            needs = f"{which} needs a backfill that is not cancelled. Next:\n  "
+            queued = "if it stays queued, delete run scheduled__x; " * (state == "queued")
+            assert said.endswith(f"{needs}{queued}{again}\n")
             assert airflow.cleared == []
             airflow.ends = {"emit": "success", "settle": "failed"}  # only its last task is red
             left = read("resume-runs", "shop", code=0 if state == "failed" else 3)["runs"]
@@ -1133,7 +1146,8 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
         with fake_airflow(**facts, backfills=[CANCELLED, NEWER]) as airflow:
             say("resume-runs", "shop", "--yes")
             assert len(airflow.cleared) == (state == "failed")
-            airflow.queued = {"backfill__x": "2026-02-01T12:00:00Z"}  # the newer one passed over it
+            # the newer one passed over it
+            airflow.queued = {"scheduled__x": "2026-02-01T12:00:00Z"}
             [left] = read("resume-runs", "shop", code=3)["runs"]
             assert left["needs"] == "a backfill that is not cancelled"
 
@@ -1435,24 +1449,28 @@ def test_a_run_whose_emission_failed_is_not_said_to_be_done(shop):
 
 
 def test_a_waiting_run_that_was_deleted_leaves_its_room_to_another(shop):
-    """The verb ended with an error after it had cleared, and said nothing of what it had done."""
+    """The verb ended with an error after it had cleared, and said nothing of what it had done.
+
+    A scheduled run makes no room for a run of a backfill, which has run slots of its own.
+    """
     shop.commit_first(0)
-    (red,), (waits,), (gone,) = (shop.deliver(made(n), run=f"run of {n}") for n in (4, 5, 6))
-    shop.runner.close(red, shop.run_of(red), "it ended")
+    txids = [shop.deliver(made(n), run=f"run of {n}")[0] for n in (4, 5, 6, 7)]
+    red, waits, scheduled, _ = own = [shop.run_of(txid).run_id for txid in txids]
+    shop.runner.close(txids[0], shop.run_of(txids[0]), "it ended")
     queued = []
 
     def do_PATCH(airflow):
         airflow.rfile.read(int(airflow.headers["Content-Length"]))
-        run = unquote(airflow.path).split("/")[-1]
-        queued.append(run)
-        airflow.answer(None if run == shop.run_of(gone).run_id else {})
+        queued.append(unquote(airflow.path).split("/")[-1])
+        airflow.answer({})
 
-    runs = [(shop.run_of(red).run_id, "failed"), (shop.run_of(waits).run_id, "running")]
-    emitted = {shop.run_of(txid).run_id: [txid] for txid in (red, waits)}
-    with fake_airflow(runs=runs, emitted=emitted, do_PATCH=do_PATCH) as airflow:
+    runs = {"runs": [(red, "failed"), (waits, "running"), (scheduled, "running")]}
+    emitted = {run: [txid] for run, txid in zip(own, txids, strict=True)}
+    facts: dict[str, Any] = {**runs, "emitted": emitted, "backfilled": [red, waits]}
+    with fake_airflow(**facts, do_PATCH=do_PATCH) as airflow:
         say("resume-runs", "shop", "--yes")
-    assert [body["dag_run_id"] for _, body in airflow.cleared] == [shop.run_of(red).run_id]
-    assert queued == [shop.run_of(gone).run_id, shop.run_of(waits).run_id]
+    assert [body["dag_run_id"] for _, body in airflow.cleared] == [red]
+    assert queued == [waits]
 
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):

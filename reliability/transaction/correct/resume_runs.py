@@ -81,6 +81,7 @@ class RunToResume:
 
     dag_id: str
     run_id: str
+    is_backfill: bool = False
     interval: Interval | None = None
     txids: tuple[int, ...]
     tasks: tuple[Task, ...] | None = None
@@ -172,7 +173,7 @@ class _Look:
             has_emitted_since = partial(self._has_emitted_since, dag_id, run)
             to_resume = _to_resume(self.api, dag_id, group, run, row, self.asked, has_emitted_since)
             is_to_start = to_resume is not None or run.state == "queued"
-            if is_to_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
+            if is_to_start and run.is_backfill and _is_cancelled(backfills(), run):
                 to_resume = self.without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
                 if to_resume.next_step is None:
@@ -299,9 +300,9 @@ class _WithoutRun:
 
         :param to_resume: what would be cleared; None if nothing is, and the run is queued
         """
-        if run.logical_date is None or (to_resume is not None and to_resume.clears == SETTLE):
+        if run.date is None or (to_resume is not None and to_resume.clears == SETTLE):
             return None  # all is done: reconcile says that it can be marked
-        again = backfill_command(dag_id, run.logical_date, run.logical_date, "failed")
+        again = backfill_command(dag_id, run.date, run.date, "failed")
         return RunToResume(
             dag_id=dag_id,
             run_id=run.run_id,
@@ -325,7 +326,7 @@ def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
 
     Airflow tells no run's backfill, so it is found by the run's date, and when it was queued.
     """
-    date, queued_at = run.logical_date, run.queued_at
+    date, queued_at = run.date, run.queued_at
     if date is None or queued_at is None:
         return False
     own: Backfill | None = None
@@ -365,6 +366,7 @@ def _to_resume(
         return RunToResume(
             dag_id=dag_id,
             run_id=run.run_id,
+            is_backfill=run.is_backfill,
             interval=run.interval,
             txids=undone,
             tasks=tasks,
@@ -375,7 +377,7 @@ def _to_resume(
         return None
     if run.state == "queued":
         waits = "cleared, and waits for a run slot"
-        if _is_backfill(run.run_id):
+        if run.is_backfill:
             waits += ", which it never gets if its backfill was cancelled"
         return clearing(None, waits)
     tasks = api.tasks(dag_id, run.run_id)
@@ -470,17 +472,14 @@ def resume_run(api: Airflow, run: RunToResume) -> None:
 def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Row]) -> None:
     """Queue as many waiting runs again as were resumed, the latest first.
 
-    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill;
-    the run that they wait for could never start. A queued run goes on when a slot is free.
+    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill,
+    which has its own; the run that they wait for could never start. A queued run goes on when a
+    slot is free.
     """
-    rooms = Counter(
-        (run.dag_id, _is_backfill(run.run_id)) for run in resumed if run.next_step is None
-    )
+    rooms = Counter((run.dag_id, run.is_backfill) for run in resumed if run.next_step is None)
     for row in waiting:
-        kind = row["dag_id"], _is_backfill(row["run_id"])
-        if rooms[kind] and api.queue_again(row["dag_id"], row["run_id"]):
-            rooms[kind] -= 1
-
-
-def _is_backfill(run_id: str) -> bool:
-    return run_id.startswith("backfill__")  # backfills have run slots of their own
+        dag_id, run_id = row["dag_id"], row["run_id"]
+        run = api.run(dag_id, run_id) if rooms.total() else None
+        if run is not None and rooms[dag_id, run.is_backfill]:
+            api.queue_again(dag_id, run_id)
+            rooms[dag_id, run.is_backfill] -= 1
