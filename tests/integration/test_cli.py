@@ -519,7 +519,7 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
-    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 4" in said
     said = say("status").stdout  # it no longer asks for a refreeze
     assert "is blocked: refrozen since its last attempt" in said
     assert "reliability resume-runs shop" in said
@@ -671,9 +671,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
 
     said = say("release", "shop", "3,9")
     assert "txid 9 not held" in said.stderr
-    assert "airflow dags clear shop --run-id 'run 1' --yes  # txid 3, and replays txid 1" in (
-        said.stdout
-    )
+    assert "clear run 'run 1' of DAG shop in Airflow  # txid 3, and replays txid 1" in said.stdout
     assert "  reliability resume-runs shop " in said.stdout
     released = read("release", "shop")
     assert released["released"] == "2"
@@ -758,7 +756,7 @@ def test_a_person_lets_order_go_on(shop, monkeypatch):
     again = say("replay", "shop", "6", "--refreeze", "--reason", "x", code=1)
     assert "[TXID_SKIPPED]" in again.stderr
     said = say("unskip", "shop", "6", "--reason", "it was none").stdout
-    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 6, and replays" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 6, and replays" in said
     assert "  reliability replay shop 6" in said
     assert read("show", "6")["skips"][0]["ended_reason"] == "it was none"
     assert "unskipped" in say("show", "6").stdout

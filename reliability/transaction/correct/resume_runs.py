@@ -15,7 +15,7 @@ from reliability.core.errors import SourceNotReady
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
 from reliability.core.spout import Interval
-from reliability.core.texts import as_json, backfill_command, clear_command
+from reliability.core.texts import as_json, backfill_command, how_to_run_again
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.ledger.read_rows import ends_of, interval_of
@@ -276,7 +276,7 @@ class _WithoutRun:
         self, dag_id: str, run_id: str, interval: Interval | None, txids: tuple[int, ...]
     ) -> str:
         if dag_id == COMMAND_LINE:
-            return clear_command(self.topology, dag_id, run_id, interval)
+            return how_to_run_again(self.topology, dag_id, run_id, interval)
         trigger = f"airflow dags trigger {dag_id}"
         if interval is None:
             if not txids:
