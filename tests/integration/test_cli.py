@@ -1260,9 +1260,12 @@ def test_a_run_that_is_red_because_of_another_task_is_no_matter_of_the_topologys
     assert airflow.cleared == []
 
 
+BY_MONTHS = (
+    "INSERT INTO reliability.schedule (topology, dag_id, cron, time_zone, catchup)"
+    " VALUES ('shop', 'shop', '0 0 1 * *', 'UTC', true)"
+)
 BY_ASSETS = (
-    "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
-    " VALUES ('shop', 'shop', 'by assets', false)"
+    "UPDATE reliability.schedule SET cron = NULL, time_zone = NULL, not_evaluated = 'assets'"
 )
 CHANGE = "UPDATE reliability.transaction SET {} WHERE txid = 4"
 MARCH = CHANGE.format("interval_start = '2026-03-01', interval_end = '2026-04-01'")
@@ -1273,13 +1276,18 @@ NEW_RUNS = (  # the id of the run, what else is changed, and what makes a new ru
     ("scheduled__2026-04-01", "", "reliability run shop"),
     (
         "scheduled__2026-04-01",
-        MARCH,
+        f"{MARCH}; {BY_MONTHS}",
         "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
         "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
     ),
     (
         "manual__1",
-        f"{TOKYO}; {BY_ASSETS}",
+        CHANGE.format("interval_end = '2026-03-08'"),
+        'airflow dags trigger shop --conf \'{"interval": "2026-03-01/2026-03-08"}\'',
+    ),
+    (
+        "manual__1",
+        f"{MARCH}; {TOKYO}; {BY_ASSETS}",
         "airflow dags trigger shop --conf "
         '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
     ),
@@ -1397,10 +1405,8 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
         assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
         said = say("resume-runs", "shop", "--yes", code=3).stdout
         assert f"1997-02 needs a new run. Next:\n  {left['next_step']}\n" in said
-        assert left["next_step"] == (
-            "airflow backfill create --dag-id shop --from-date 1997-02-01T00:00:00+00:00 "
-            "--to-date 1997-02-01T00:00:00+00:00 --reprocess-behavior failed"
-        )
+        named = 'airflow dags trigger shop --conf \'{"interval": "1997-02"}\''
+        assert left["next_step"] == named  # a backfill's run would be of a day
         assert airflow.cleared == []
         renamed(connection, "north")
         [left] = read("resume-runs", "shop", code=3)["runs"]

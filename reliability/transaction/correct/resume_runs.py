@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import SourceNotReady
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
+from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.texts import as_json, backfill_command, how_to_run_again
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
-from reliability.ledger.read_rows import ends_of, interval_of
+from reliability.ledger.read_rows import ends_of, interval_of, made_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 from reliability.transaction.correct.tasks_to_clear import (
     COMMITTED,
@@ -28,6 +30,7 @@ from reliability.transaction.correct.tasks_to_clear import (
     tasks_of_topology,
     tasks_of_txids,
 )
+from reliability.transaction.emit.expected import ScheduleNotEvaluated, intervals
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow, Backfill, DagRun
@@ -284,14 +287,14 @@ class _WithoutRun:
             if not run_id.startswith(RESERVED):
                 return f"{trigger} --run-id {shlex.quote(run_id)}"
             return f"reliability run {self.topology}"
-        if self._runs_name_their_intervals():
-            conf: dict[str, Any] = {"interval": str(interval)}
-            with self.connection.transaction(reads_only=True) as tx:
-                if group_of(tx, self.topology, dag_id):
-                    conf = {self.topology: conf}
-            return f"{trigger} --conf {shlex.quote(as_json(conf))}"
-        reprocessing = "completed" if txids else "failed"
-        return backfill_command(dag_id, interval.start, interval.start, reprocessing)
+        if self._is_of_schedule(interval):
+            reprocessing = "completed" if txids else "failed"
+            return backfill_command(dag_id, interval.start, interval.start, reprocessing)
+        conf: dict[str, Any] = {"interval": str(interval)}
+        with self.connection.transaction(reads_only=True) as tx:
+            if group_of(tx, self.topology, dag_id):
+                conf = {self.topology: conf}
+        return f"{trigger} --conf {shlex.quote(as_json(conf))}"
 
     def cancelled(
         self, dag_id: str, run: DagRun, to_resume: RunToResume | None
@@ -315,10 +318,15 @@ class _WithoutRun:
             needs="a backfill that is not cancelled",
         )
 
-    def _runs_name_their_intervals(self) -> bool:
-        """Say whether the schedule has no ticks, of which Airflow makes backfills."""
+    def _is_of_schedule(self, interval: Interval) -> bool:
+        """Say whether a backfill makes a run of an interval: a run may have named any other."""
         row = self.connection.first("schedule", topology=self.topology)
-        return row is not None and row["not_evaluated"] is not None
+        if row is None:
+            return False
+        schedule, start = made_of(Schedule, row), interval.start
+        with suppress(ScheduleNotEvaluated):
+            return next(intervals(schedule, start, run_end=start)) == interval
+        return False
 
 
 def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:

@@ -19,7 +19,7 @@ from reliability.core.texts import backfill_command, how_to_run_again, with_code
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.read_rows import AnswersOfTopology, ask_of_topologies, interval_of, made_of
-from reliability.transaction.inspect.expected import (
+from reliability.transaction.emit.expected import (
     MOST,
     Gap,
     ScheduleNotEvaluated,
