@@ -1169,6 +1169,10 @@ def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
         assert body["task_ids"] == [close, *commit, process, "settle"]
 
 
+NOT_EMITTED = (
+    "UPDATE reliability.emission SET status = 'FAILED', failing_since = now(),"
+    " reason_code = 'SOURCE_UNREADABLE', reason = 'away'"
+)
 IN_A_GROUP = "UPDATE reliability.emission SET task_id = 'outer.shop.emit'"
 
 
@@ -1191,6 +1195,12 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
     transactions = sorted([f"outer.shop.transaction.{name}", 2] for name in names)
     ends = ["outer.shop.committed", "outer.shop.settle", "report"]
     assert body["task_ids"] == [*transactions, *ends]
+    old = facts | {"group": "", "others": {}}  # from before the DAG had the group
+    for state in ("failed", "success", "running"):
+        with fake_airflow(**old | {"runs": [("run 1", state)]}):
+            left = read("resume-runs", "shop", code=0 if state == "running" else 3)["runs"]
+            whole = [([3], "all its tasks")] * (state != "running")
+            assert [(one["txids"], one["clears"]) for one in left] == whole
     shop.clear(3)
     shop.transact(3)
     # emit failed, and then a task before it
@@ -1202,6 +1212,11 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
         assert ["extract", -1] not in left["tasks"]
     with fake_airflow(**facts | {"others": {}}, ends={"emit": "upstream_failed"}):
         assert read("resume-runs", "shop")["runs"] == []
+    with fake_airflow(**old, ends={"emit": "failed"}):
+        assert read("resume-runs", "shop")["runs"] == []
+        execute(shop.connection, NOT_EMITTED)
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["txids"], left["clears"]) == ([], "all its tasks")
 
 
 def test_what_was_skipped_as_a_run_was_stopped_is_cleared_with_what_stopped_it(shop):
@@ -1433,11 +1448,7 @@ def test_a_run_whose_emission_failed_is_not_said_to_be_done(shop):
     with fake_airflow(**red):
         [found] = read("reconcile", code=3)["findings"]
         assert found["what"] == "SATISFIED"
-        execute(
-            shop.connection,
-            "UPDATE reliability.emission SET status = 'FAILED', failing_since = now(),"
-            " reason_code = 'SOURCE_UNREADABLE', reason = 'away'",
-        )
+        execute(shop.connection, NOT_EMITTED)
         assert read("reconcile")["findings"] == []
 
     # one that had nothing to emit is known without what emit returned: Airflow's are purged

@@ -174,7 +174,9 @@ class _Look:
             if row is None and tried is not None and not tried["is_owed"]:
                 continue
             has_emitted_since = partial(self._has_emitted_since, dag_id, run)
-            to_resume = _to_resume(self.api, dag_id, group, run, row, self.asked, has_emitted_since)
+            to_resume = _to_resume(
+                self.api, dag_id, group, run, row, tried, self.asked, has_emitted_since
+            )
             is_to_start = to_resume is not None or run.state == "queued"
             if is_to_start and run.is_backfill and _is_cancelled(backfills(), run):
                 to_resume = self.without_run.cancelled(dag_id, run, to_resume)
@@ -358,6 +360,7 @@ def _to_resume(
     group: str,
     run: DagRun,
     row: Row | None,
+    tried: Row | None,
     asked: set[int],
     has_emitted_since: Callable[[], bool],
 ) -> RunToResume | None:
@@ -391,12 +394,14 @@ def _to_resume(
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole = tasks_of_topology(tasks, group)
-    if (emit := states.get(group + EMIT)) != "success":
+    if group + EMIT not in states:  # a clear of all its tasks takes up those that its DAG has now
+        is_undone = run.has_ended and (undone or tried is not None)
+        why = f"it began before its DAG had the task {group}{EMIT}"
+        return clearing((), why) if is_undone else None
+    if (emit := states[group + EMIT]) != "success":
         if run.state != "failed":  # it is emitting again
             return None
         if group and not undone and emit in ("upstream_failed", "skipped"):
-            return None
-        if group and group + EMIT not in states:  # the run is from before the DAG had the group
             return None
         if not undone and has_emitted_since():  # to emit again would replay what is committed
             return None
