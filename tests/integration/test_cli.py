@@ -290,7 +290,6 @@ def test_what_is_beyond_the_horizon_is_compacted(connection):
 PIPELINE = """
 from tests.support.fix_pipeline import shop
 from dataclasses import replace
-from datetime import datetime, timezone
 topology = replace(shop({folder!r}), module="pipeline_of_cli")
 """
 
@@ -348,9 +347,8 @@ for arguments in {VERBS}:
 
 
 def test_a_verb_imports_what_it_needs(shop):
-    done = subprocess.run(
-        [sys.executable, "-c", WHICH], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    command = [sys.executable, "-c", WHICH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.split("\n") == ["[]"] * len(VERBS) + [""]
     assert "\x1b" not in done.stdout  # no colours where nobody looks
     assert "…" not in done.stdout
@@ -361,10 +359,8 @@ def test_a_verb_imports_what_it_needs(shop):
 
 def rows_of_csv(path):
     with path.open(newline="") as file:
-        return [
-            {**row, "txid": int(row["txid"]), "row": json.loads(row["row"])}
-            for row in csv.DictReader(file)
-        ]
+        rows = csv.DictReader(file)
+        return [{**row, "txid": int(row["txid"]), "row": json.loads(row["row"])} for row in rows]
 
 
 def rows_of_jsonl(path):
@@ -1034,11 +1030,8 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "does not answer" in say(*remote, "--allow-http", code=1).stderr
         found = read("reconcile", code=3)
         assert found["runs"] == 4
-        assert [(f["run_id"], f["what"], f["txids"]) for f in found["findings"]] == [
-            ("run 1", "UNSATISFIED", "3"),
-            ("lost", "UNKNOWN", "8..9"),
-            ("gone 4", "GONE", "4"),
-        ]
+        told = [("run 1", "UNSATISFIED", "3"), ("lost", "UNKNOWN", "8..9"), ("gone 4", "GONE", "4")]
+        assert [(f["run_id"], f["what"], f["txids"]) for f in found["findings"]] == told
         assert "the ledger has no record of it" in say("reconcile", code=3).stdout
         say("reconcile", "--repair", input="n\n", code=1)
         assert airflow.cleared == []
@@ -1072,13 +1065,9 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(sho
     """G9, R3: its replay stayed open, and both verbs said that nothing is left to do."""
     shop.clear(3)
     shop.runner.contact(3, shop.who(3))
-    for state, what in (
-        ("failed", "OPEN"),
-        ("success", "UNSATISFIED"),
-        ("running", None),
-        ("queued", None),
-        ("running", "SILENT"),
-    ):
+    states = ("failed", "success", "running", "queued", "running")
+    finds = ("OPEN", "UNSATISFIED", None, None, "SILENT")
+    for state, what in zip(states, finds, strict=True):
         if what == "SILENT":
             execute(shop.connection, SILENT)
         with fake_airflow(runs=[("run 1", state)], emitted={"run 1": [1, 2, 3]}) as airflow:
@@ -1112,24 +1101,22 @@ CANCELLED = {
     **{"is_paused": True, "completed_at": "2026-02-01T01:00:00Z", "reprocess_behavior": "none"},
 }
 BLIND = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
+BACKFILL = (
+    "airflow backfill create --dag-id shop --from-date {0}T00:00:00+00:00 "
+    "--to-date {0}T00:00:00+00:00 --reprocess-behavior {1}"
+)
 NEWER = {**BLIND, "reprocess_behavior": "failed"}
 
 
 def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
-    """R4: Airflow starts none; it was said to be cleared, and then that none is left undone.
-
-    A run that a backfill has taken over keeps the id of a scheduled one.
-    """
-    again = (
-        "airflow backfill create --dag-id shop --from-date 2026-01-01T00:00:00+00:00 "
-        "--to-date 2026-01-01T00:00:00+00:00 --reprocess-behavior failed"
-    )
+    """R4: Airflow starts none; it was said to be cleared, and then that none is left undone."""
+    again = BACKFILL.format("2026-01-01", "failed")
     for state, key in product(("failed", "queued"), (None, "2026-01-01")):
         facts: dict[str, Any] = {
             "runs": [("scheduled__x", state, *(() if key else DATES))],
             "ends": {"emit": "failed", "settle": "failed"},
             "queued": {"scheduled__x": "2026-02-03T00:00:00Z"},
-            **{"backfilled": ["scheduled__x"], "partition_key": key},
+            **{"backfilled": ["scheduled__x"], "partition_key": key},  # taken over, it keeps its id
         }
         with fake_airflow(**facts, backfills=[BLIND, CANCELLED]) as airflow:
             said = say("resume-runs", "shop", "--yes", code=3).stdout
@@ -1144,8 +1131,7 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
         with fake_airflow(**facts, backfills=[CANCELLED, NEWER]) as airflow:
             say("resume-runs", "shop", "--yes")
             assert len(airflow.cleared) == (state == "failed")
-            # the newer one passed over it
-            airflow.queued = {"scheduled__x": "2026-02-01T12:00:00Z"}
+            airflow.queued = {"scheduled__x": "2026-02-01T12:00:00Z"}  # it was passed over
             [left] = read("resume-runs", "shop", code=3)["runs"]
             assert left["needs"] == "a backfill that is not cancelled"
 
@@ -1284,33 +1270,17 @@ BY_ASSETS = (
 )
 CHANGE = "UPDATE reliability.transaction SET {} WHERE txid = 4"
 MARCH = CHANGE.format("interval_start = '2026-03-01', interval_end = '2026-04-01'")
-TOKYO = CHANGE.format("interval_zone = 'Asia/Tokyo'")
+TOKYO = f"{MARCH}; {CHANGE}; {BY_ASSETS}".format("interval_zone = 'Asia/Tokyo'")
 NO_ZONE = CHANGE.format("interval_zone = NULL")
+WEEK = CHANGE.format("interval_end = '2026-03-08'")
+NAMED = "airflow dags trigger shop --conf '"
 NEW_RUNS = (  # the id of the run, what else is changed, and what makes a new run then
     ("manual__1", "", "airflow dags trigger shop --run-id manual__1"),
     ("scheduled__2026-04-01", "", "reliability run shop"),
-    (
-        "scheduled__2026-04-01",
-        f"{MARCH}; {BY_MONTHS}",
-        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
-        "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
-    ),
-    (
-        "manual__1",
-        CHANGE.format("interval_end = '2026-03-08'"),
-        'airflow dags trigger shop --conf \'{"interval": "2026-03-01/2026-03-08"}\'',
-    ),
-    (
-        "manual__1",
-        f"{MARCH}; {TOKYO}; {BY_ASSETS}",
-        "airflow dags trigger shop --conf "
-        '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
-    ),
-    (
-        "manual__1",
-        f"{NO_ZONE}; {IN_A_GROUP}",
-        'airflow dags trigger shop --conf \'{"shop": {"interval": "2026-03"}}\'',
-    ),
+    ("scheduled__2026-04-01", f"{MARCH}; {BY_MONTHS}", BACKFILL.format("2026-03-01", "completed")),
+    ("manual", WEEK, NAMED + '{"interval": "2026-03-01/2026-03-08"}\''),
+    ("manual", TOKYO, NAMED + '{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\''),
+    ("manual", f"{NO_ZONE}; {IN_A_GROUP}", NAMED + '{"shop": {"interval": "2026-03"}}\''),
 )
 
 
@@ -1496,10 +1466,8 @@ def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
         found = read("reconcile", code=3)["findings"]
         airflow.runs = [("run 1", "success")]
         assert say("reconcile").stdout == "Airflow and the ledger agree about 1 runs\n"
-    assert [(f["run_id"], f["interval"], f["txids"]) for f in found] == [
-        ("by hand", "2026-01-01", "9"),
-        ("replay", None, "8"),
-    ]
+    shown = [("by hand", "2026-01-01", "9"), ("replay", None, "8")]
+    assert [(f["run_id"], f["interval"], f["txids"]) for f in found] == shown
 
 
 # --- several databases, and the doctor -----------------------------------------------------------
