@@ -10,7 +10,7 @@ import typer
 
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
-from reliability.cli.output import commands_to_clear, format_differences, plain, what_to_clear
+from reliability.cli.output import each_to_clear, format_differences, plain, what_to_clear
 from reliability.cli.parts import answer
 from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
@@ -292,7 +292,7 @@ def _unskipped(txid: Selected, done: Unskipped) -> Iterator[str]:
     topology = txid.topology
     first = f"Run `reliability release {topology}`, and clear" if done.is_held else "Clear"
     yield f"{txid} of {topology} is no longer skipped. {first} its run to process it:"
-    yield from commands_to_clear([done.run])
+    yield from each_to_clear([done.run])
     if done.has_committed:
         yield "or replay it from here:"
         yield f"  reliability replay {topology} {done.txid}"

@@ -11,7 +11,7 @@ import typer
 
 from reliability.cli import options
 from reliability.cli.app import check_asked, ledger, verb, warn
-from reliability.cli.output import commands_to_clear, plain
+from reliability.cli.output import plain, what_to_clear
 from reliability.cli.parts import answer
 from reliability.cli.replay import Replays, lines_of
 from reliability.core.txids import format_txids, with_noun
@@ -133,8 +133,8 @@ def _runs_to_clear(topology: str, found: ItemOfTxids) -> Iterator[str]:
     if found.held:
         yield f"Release {with_noun(format_txids(found.held))} first: reliability release {topology}"
     if found.to_clear:
-        yield "Clear the runs whose txids have not committed yet, in order:"
-        yield from commands_to_clear(found.to_clear)
+        yield "Next, for what has not committed yet:"
+        yield from what_to_clear(topology, found.to_clear)
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")

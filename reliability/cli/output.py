@@ -87,16 +87,16 @@ def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
 # --- next steps ---------------------------------------------------------------------
 
 
-def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
-    """Format the commands that clear runs, in the order in which to run them."""
+def each_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
+    """Say of each run how it is cleared, in the order in which to do it."""
     for run in runs:
         also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
         named = name_txids(run.txids, run.intervals)
-        yield f"  {run.command}  # {named}{also}"
+        yield f"  {run.next_step}  # {named}{also}"
 
 
 def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:
     """Say how the runs are made to process what they lack, in the order in which to do it."""
     yield f"  reliability resume-runs {topology}  # shows what they lack, and clears it with --yes"
     yield "Or clear the whole runs, in this order:"
-    yield from commands_to_clear(runs)
+    yield from each_to_clear(runs)

@@ -142,20 +142,20 @@ def with_storable_prose(parameters: Mapping[str, Any], encoding: str) -> Mapping
     }
 
 
-def clear_command(topology: str, dag_id: str, run_id: str, interval: object = None) -> str:
-    """Return the command by which a run that has ended does its work again.
+def how_to_run_again(topology: str, dag_id: str, run_id: str, interval: object = None) -> str:
+    """Say how a run that has ended does its work again; no command of Airflow 3.0 clears one.
 
     :param interval: that of the run, if it has one
 
-    >>> clear_command("shop", "sales", "scheduled__2013-04-01T00:00:00+00:00")
-    'airflow dags clear sales --run-id scheduled__2013-04-01T00:00:00+00:00 --yes'
-    >>> clear_command("shop", "cli", "cli ann@etl-1", "2013-04")
+    >>> how_to_run_again("shop", "sales", "scheduled__2013-04-01T00:00:00+00:00")
+    'clear run scheduled__2013-04-01T00:00:00+00:00 of DAG sales in Airflow'
+    >>> how_to_run_again("shop", "cli", "cli ann@etl-1", "2013-04")
     "reliability run shop --interval '2013-04'"
     """
     if dag_id == COMMAND_LINE:
         named = "" if interval is None else f" --interval '{interval}'"
         return f"reliability run {topology}{named}"
-    return f"airflow dags clear {dag_id} --run-id {shlex.quote(run_id)} --yes"
+    return f"clear run {shlex.quote(run_id)} of DAG {dag_id} in Airflow"
 
 
 def backfill_command(dag_id: str, first: datetime, last: datetime, reprocessing: str) -> str:

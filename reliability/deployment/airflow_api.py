@@ -32,13 +32,16 @@ class DagRun:
 
     :param interval: None if it has none, or names its txids: they may be of any intervals (E9)
     :param queued_at: when it was made, or cleared last
+    :param is_backfill: a backfill has made it, or taken it over
+    :param date: by which a backfill finds it: its logical date, or what its partition key says
     """
 
     run_id: str
     state: str
     interval: Interval | None = None
     queued_at: datetime | None = None
-    logical_date: datetime | None = None
+    is_backfill: bool = False
+    date: datetime | None = None
     names_interval: bool = False  # in its conf
 
     @property
@@ -62,7 +65,7 @@ class TaskInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """A backfill in Airflow, of the logical dates from one to another.
+    """A backfill in Airflow, of the runs from one date to another.
 
     :param reprocesses: it has taken over runs that were there
     :param is_cancelled: Airflow begins no run of it any more, also none that is cleared
@@ -125,6 +128,11 @@ class Airflow:
         if self.dag(dag_id) is None:
             return None
         return map(_run_of, self._pages(_path(dag_id) + "/dagRuns", "dag_runs", "run_after"))
+
+    def run(self, dag_id: str, run_id: str) -> DagRun | None:
+        """Return a run; None if Airflow no longer has it."""
+        answer = self._ask("GET", _path(dag_id, run_id))
+        return None if answer is None else _run_of(answer)
 
     def tasks(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """Return the task instances of a run; none if Airflow no longer has the run."""
@@ -200,12 +208,9 @@ class Airflow:
         body = {"dry_run": False, "only_failed": False}
         self._change(dag_id, run_id, _path(dag_id, run_id) + "/clear", body)
 
-    def queue_again(self, dag_id: str, run_id: str) -> bool:
-        """Take the run slot from a run; its tasks are kept, and go on when it has one again.
-
-        :returns: False if Airflow no longer has the run
-        """
-        return self._ask("PATCH", _path(dag_id, run_id), {"state": "queued"}) is not None
+    def queue_again(self, dag_id: str, run_id: str) -> None:
+        """Take the run slot from a run; its tasks are kept, and go on when it has one again."""
+        self._ask("PATCH", _path(dag_id, run_id), {"state": "queued"})
 
     def _change(self, dag_id: str, run_id: str, path: str, body: object) -> None:
         if self._ask("POST", path, body) is None:
@@ -262,11 +267,19 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
         state=run["state"],
         interval=interval,
         queued_at=queued_at,
-        logical_date=_moment(run.get("logical_date")),
+        is_backfill=run["run_type"] == "backfill",
+        date=_moment(run["logical_date"]) or _date_of(run.get("partition_key")),
         names_interval=any(
             each.get("interval") for each in (conf, *conf.values()) if isinstance(each, Mapping)
         ),
     )
+
+
+def _date_of(partition_key: str | None) -> datetime | None:
+    """Read a partition key as the dates of a backfill are read, in no other zone than they."""
+    with suppress(ValueError):
+        return Interval.parse(partition_key or "").start
+    return None
 
 
 def _moment(text: str | None) -> datetime | None:

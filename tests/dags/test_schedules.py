@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from reliability.transaction.inspect.expected import ScheduleNotEvaluated, intervals
+from reliability.transaction.emit.expected import ScheduleNotEvaluated, intervals
 
 UTC = timezone.utc
 SCHEDULES = [

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -290,7 +290,6 @@ def test_what_is_beyond_the_horizon_is_compacted(connection):
 PIPELINE = """
 from tests.support.fix_pipeline import shop
 from dataclasses import replace
-from datetime import datetime, timezone
 topology = replace(shop({folder!r}), module="pipeline_of_cli")
 """
 
@@ -348,9 +347,8 @@ for arguments in {VERBS}:
 
 
 def test_a_verb_imports_what_it_needs(shop):
-    done = subprocess.run(
-        [sys.executable, "-c", WHICH], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    command = [sys.executable, "-c", WHICH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.split("\n") == ["[]"] * len(VERBS) + [""]
     assert "\x1b" not in done.stdout  # no colours where nobody looks
     assert "…" not in done.stdout
@@ -361,10 +359,8 @@ def test_a_verb_imports_what_it_needs(shop):
 
 def rows_of_csv(path):
     with path.open(newline="") as file:
-        return [
-            {**row, "txid": int(row["txid"]), "row": json.loads(row["row"])}
-            for row in csv.DictReader(file)
-        ]
+        rows = csv.DictReader(file)
+        return [{**row, "txid": int(row["txid"]), "row": json.loads(row["row"])} for row in rows]
 
 
 def rows_of_jsonl(path):
@@ -519,7 +515,7 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
-    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 4" in said
     said = say("status").stdout  # it no longer asks for a refreeze
     assert "is blocked: refrozen since its last attempt" in said
     assert "reliability resume-runs shop" in said
@@ -671,9 +667,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
 
     said = say("release", "shop", "3,9")
     assert "txid 9 not held" in said.stderr
-    assert "airflow dags clear shop --run-id 'run 1' --yes  # txid 3, and replays txid 1" in (
-        said.stdout
-    )
+    assert "clear run 'run 1' of DAG shop in Airflow  # txid 3, and replays txid 1" in said.stdout
     assert "  reliability resume-runs shop " in said.stdout
     released = read("release", "shop")
     assert released["released"] == "2"
@@ -758,7 +752,7 @@ def test_a_person_lets_order_go_on(shop, monkeypatch):
     again = say("replay", "shop", "6", "--refreeze", "--reason", "x", code=1)
     assert "[TXID_SKIPPED]" in again.stderr
     said = say("unskip", "shop", "6", "--reason", "it was none").stdout
-    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 6, and replays" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 6, and replays" in said
     assert "  reliability replay shop 6" in said
     assert read("show", "6")["skips"][0]["ended_reason"] == "it was none"
     assert "unskipped" in say("show", "6").stdout
@@ -911,6 +905,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     queued: Mapping[str, str] = MappingProxyType({})  # when a run was made, or cleared last
+    backfilled: Collection[str] = ()  # runs of a backfill
+    partition_key: str | None = None
     started: Mapping[str, str] = MappingProxyType({})  # when a task began
     group = ""
     ends: Mapping[str, str] = MappingProxyType({"emit": "success", "settle": "failed"})
@@ -938,6 +934,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
+            case ["shop", "dagRuns", run_id]:
+                self.answer(next((self.run_of(*r) for r in self.runs if r[0] == run_id), None))
             case ["shop", "dagRuns", run_id, "taskInstances"]:
                 self.answer({"task_instances": self.tasks_of(run_id)})
             case ["shop", "dagRuns", run_id, "taskInstances", task, *_]:
@@ -969,8 +967,15 @@ class FakeAirflow(BaseHTTPRequestHandler):
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
         interval = {"data_interval_start": start, "data_interval_end": end, "logical_date": start}
-        queued = {"queued_at": self.queued.get(run_id)}
-        return {"dag_run_id": run_id, "state": state, "conf": conf, **interval, **queued}
+        kind = "backfill" if run_id in self.backfilled else "scheduled"
+        made = {"run_type": kind, "queued_at": self.queued.get(run_id), "dag_run_id": run_id}
+        return {
+            "state": state,
+            "conf": conf,
+            "partition_key": self.partition_key,
+            **interval,
+            **made,
+        }
 
     def answer(self, document):
         status = 404 if document is None else 200
@@ -1025,11 +1030,8 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "does not answer" in say(*remote, "--allow-http", code=1).stderr
         found = read("reconcile", code=3)
         assert found["runs"] == 4
-        assert [(f["run_id"], f["what"], f["txids"]) for f in found["findings"]] == [
-            ("run 1", "UNSATISFIED", "3"),
-            ("lost", "UNKNOWN", "8..9"),
-            ("gone 4", "GONE", "4"),
-        ]
+        told = [("run 1", "UNSATISFIED", "3"), ("lost", "UNKNOWN", "8..9"), ("gone 4", "GONE", "4")]
+        assert [(f["run_id"], f["what"], f["txids"]) for f in found["findings"]] == told
         assert "the ledger has no record of it" in say("reconcile", code=3).stdout
         say("reconcile", "--repair", input="n\n", code=1)
         assert airflow.cleared == []
@@ -1063,13 +1065,9 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(sho
     """G9, R3: its replay stayed open, and both verbs said that nothing is left to do."""
     shop.clear(3)
     shop.runner.contact(3, shop.who(3))
-    for state, what in (
-        ("failed", "OPEN"),
-        ("success", "UNSATISFIED"),
-        ("running", None),
-        ("queued", None),
-        ("running", "SILENT"),
-    ):
+    states = ("failed", "success", "running", "queued", "running")
+    finds = ("OPEN", "UNSATISFIED", None, None, "SILENT")
+    for state, what in zip(states, finds, strict=True):
         if what == "SILENT":
             execute(shop.connection, SILENT)
         with fake_airflow(runs=[("run 1", state)], emitted={"run 1": [1, 2, 3]}) as airflow:
@@ -1087,10 +1085,10 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(sho
 
 def test_a_cleared_run_of_a_backfill_is_told_with_what_may_keep_it_from_starting(shop):
     """Airflow never starts it if its backfill was cancelled, and says nothing."""
-    shop.deliver(made(4), run="backfill__x")
+    shop.deliver(made(4), run="scheduled__x")  # a backfill has taken it over
     shop.runner.contact(4, shop.who(4))
     shop.runner.close(4, shop.run_of(4), ENDED)
-    with fake_airflow(runs=[(shop.run_of(4).run_id, "queued")]):
+    with fake_airflow(runs=[(run := shop.run_of(4).run_id, "queued")], backfilled=[run]):
         [left] = read("resume-runs", "shop", code=3)["runs"]
         assert "to clear" not in say("resume-runs", "shop", code=3).stdout
     assert left["txids"] == [4]
@@ -1103,29 +1101,29 @@ CANCELLED = {
     **{"is_paused": True, "completed_at": "2026-02-01T01:00:00Z", "reprocess_behavior": "none"},
 }
 BLIND = {**CANCELLED, "created_at": "2026-02-02T00:00:00Z", "is_paused": False}
+BACKFILL = (
+    "airflow backfill create --dag-id shop --from-date {0}T00:00:00+00:00 "
+    "--to-date {0}T00:00:00+00:00 --reprocess-behavior {1}"
+)
 NEWER = {**BLIND, "reprocess_behavior": "failed"}
 
 
 def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
     """R4: Airflow starts none; it was said to be cleared, and then that none is left undone."""
-    again = (
-        "airflow backfill create --dag-id shop --from-date 2026-01-01T00:00:00+00:00 "
-        "--to-date 2026-01-01T00:00:00+00:00 --reprocess-behavior failed"
-    )
-    for state in ("failed", "queued"):
+    again = BACKFILL.format("2026-01-01", "failed")
+    for state, key in product(("failed", "queued"), (None, "2026-01-01")):
         facts: dict[str, Any] = {
-            "runs": [("backfill__x", state, *DATES)],
+            "runs": [("scheduled__x", state, *(() if key else DATES))],
             "ends": {"emit": "failed", "settle": "failed"},
-            "queued": {"backfill__x": "2026-02-03T00:00:00Z"},
+            "queued": {"scheduled__x": "2026-02-03T00:00:00Z"},
+            **{"backfilled": ["scheduled__x"], "partition_key": key},  # taken over, it keeps its id
         }
         with fake_airflow(**facts, backfills=[BLIND, CANCELLED]) as airflow:
             said = say("resume-runs", "shop", "--yes", code=3).stdout
-            needs = "2026-01-01 needs a backfill that is not cancelled. Next:\n  "
-            assert said.endswith(
-                f"{needs}{again}\n"
-                if state == "failed"
-                else f"{needs}if it stays queued, delete run backfill__x; {again}\n"
-            )
+            which = "scheduled__x" if key else "2026-01-01"
+            needs = f"{which} needs a backfill that is not cancelled. Next:\n  "
+            queued = "if it stays queued, delete run scheduled__x; " * (state == "queued")
+            assert said.endswith(f"{needs}{queued}{again}\n")
             assert airflow.cleared == []
             airflow.ends = {"emit": "success", "settle": "failed"}  # only its last task is red
             left = read("resume-runs", "shop", code=0 if state == "failed" else 3)["runs"]
@@ -1133,7 +1131,7 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
         with fake_airflow(**facts, backfills=[CANCELLED, NEWER]) as airflow:
             say("resume-runs", "shop", "--yes")
             assert len(airflow.cleared) == (state == "failed")
-            airflow.queued = {"backfill__x": "2026-02-01T12:00:00Z"}  # the newer one passed over it
+            airflow.queued = {"scheduled__x": "2026-02-01T12:00:00Z"}  # it was passed over
             [left] = read("resume-runs", "shop", code=3)["runs"]
             assert left["needs"] == "a backfill that is not cancelled"
 
@@ -1157,6 +1155,10 @@ def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
         assert body["task_ids"] == [close, *commit, process, "settle"]
 
 
+NOT_EMITTED = (
+    "UPDATE reliability.emission SET status = 'FAILED', failing_since = now(),"
+    " reason_code = 'SOURCE_UNREADABLE', reason = 'away'"
+)
 IN_A_GROUP = "UPDATE reliability.emission SET task_id = 'outer.shop.emit'"
 
 
@@ -1179,6 +1181,12 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
     transactions = sorted([f"outer.shop.transaction.{name}", 2] for name in names)
     ends = ["outer.shop.committed", "outer.shop.settle", "report"]
     assert body["task_ids"] == [*transactions, *ends]
+    old = facts | {"group": "", "others": {}}  # from before the DAG had the group
+    for state in ("failed", "success", "running"):
+        with fake_airflow(**old | {"runs": [("run 1", state)]}):
+            left = read("resume-runs", "shop", code=0 if state == "running" else 3)["runs"]
+            whole = [([3], "all its tasks")] * (state != "running")
+            assert [(one["txids"], one["clears"]) for one in left] == whole
     shop.clear(3)
     shop.transact(3)
     # emit failed, and then a task before it
@@ -1190,6 +1198,11 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
         assert ["extract", -1] not in left["tasks"]
     with fake_airflow(**facts | {"others": {}}, ends={"emit": "upstream_failed"}):
         assert read("resume-runs", "shop")["runs"] == []
+    with fake_airflow(**old, ends={"emit": "failed"}):
+        assert read("resume-runs", "shop")["runs"] == []
+        execute(shop.connection, NOT_EMITTED)
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["txids"], left["clears"]) == ([], "all its tasks")
 
 
 def test_what_was_skipped_as_a_run_was_stopped_is_cleared_with_what_stopped_it(shop):
@@ -1248,34 +1261,26 @@ def test_a_run_that_is_red_because_of_another_task_is_no_matter_of_the_topologys
     assert airflow.cleared == []
 
 
+BY_MONTHS = (
+    "INSERT INTO reliability.schedule (topology, dag_id, cron, time_zone, catchup)"
+    " VALUES ('shop', 'shop', '0 0 1 * *', 'UTC', true)"
+)
 BY_ASSETS = (
-    "INSERT INTO reliability.schedule (topology, dag_id, not_evaluated, catchup)"
-    " VALUES ('shop', 'shop', 'by assets', false)"
+    "UPDATE reliability.schedule SET cron = NULL, time_zone = NULL, not_evaluated = 'assets'"
 )
 CHANGE = "UPDATE reliability.transaction SET {} WHERE txid = 4"
 MARCH = CHANGE.format("interval_start = '2026-03-01', interval_end = '2026-04-01'")
-TOKYO = CHANGE.format("interval_zone = 'Asia/Tokyo'")
+TOKYO = f"{MARCH}; {CHANGE}; {BY_ASSETS}".format("interval_zone = 'Asia/Tokyo'")
 NO_ZONE = CHANGE.format("interval_zone = NULL")
+WEEK = CHANGE.format("interval_end = '2026-03-08'")
+NAMED = "airflow dags trigger shop --conf '"
 NEW_RUNS = (  # the id of the run, what else is changed, and what makes a new run then
     ("manual__1", "", "airflow dags trigger shop --run-id manual__1"),
     ("scheduled__2026-04-01", "", "reliability run shop"),
-    (
-        "scheduled__2026-04-01",
-        MARCH,
-        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00+00:00 "
-        "--to-date 2026-03-01T00:00:00+00:00 --reprocess-behavior completed",
-    ),
-    (
-        "manual__1",
-        f"{TOKYO}; {BY_ASSETS}",
-        "airflow dags trigger shop --conf "
-        '\'{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\'',
-    ),
-    (
-        "manual__1",
-        f"{NO_ZONE}; {IN_A_GROUP}",
-        'airflow dags trigger shop --conf \'{"shop": {"interval": "2026-03"}}\'',
-    ),
+    ("scheduled__2026-04-01", f"{MARCH}; {BY_MONTHS}", BACKFILL.format("2026-03-01", "completed")),
+    ("manual", WEEK, NAMED + '{"interval": "2026-03-01/2026-03-08"}\''),
+    ("manual", TOKYO, NAMED + '{"interval": "2026-03-01T09:00/2026-04-01T09:00 Asia/Tokyo"}\''),
+    ("manual", f"{NO_ZONE}; {IN_A_GROUP}", NAMED + '{"shop": {"interval": "2026-03"}}\''),
 )
 
 
@@ -1385,10 +1390,8 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
         assert (left["run_id"], left["interval"], left["txids"]) == ("deleted", "1997-02", [])
         said = say("resume-runs", "shop", "--yes", code=3).stdout
         assert f"1997-02 needs a new run. Next:\n  {left['next_step']}\n" in said
-        assert left["next_step"] == (
-            "airflow backfill create --dag-id shop --from-date 1997-02-01T00:00:00+00:00 "
-            "--to-date 1997-02-01T00:00:00+00:00 --reprocess-behavior failed"
-        )
+        named = 'airflow dags trigger shop --conf \'{"interval": "1997-02"}\''
+        assert left["next_step"] == named  # a backfill's run would be of a day
         assert airflow.cleared == []
         renamed(connection, "north")
         [left] = read("resume-runs", "shop", code=3)["runs"]
@@ -1415,11 +1418,7 @@ def test_a_run_whose_emission_failed_is_not_said_to_be_done(shop):
     with fake_airflow(**red):
         [found] = read("reconcile", code=3)["findings"]
         assert found["what"] == "SATISFIED"
-        execute(
-            shop.connection,
-            "UPDATE reliability.emission SET status = 'FAILED', failing_since = now(),"
-            " reason_code = 'SOURCE_UNREADABLE', reason = 'away'",
-        )
+        execute(shop.connection, NOT_EMITTED)
         assert read("reconcile")["findings"] == []
 
     # one that had nothing to emit is known without what emit returned: Airflow's are purged
@@ -1435,24 +1434,28 @@ def test_a_run_whose_emission_failed_is_not_said_to_be_done(shop):
 
 
 def test_a_waiting_run_that_was_deleted_leaves_its_room_to_another(shop):
-    """The verb ended with an error after it had cleared, and said nothing of what it had done."""
+    """The verb ended with an error after it had cleared, and said nothing of what it had done.
+
+    A scheduled run makes no room for a run of a backfill, which has run slots of its own.
+    """
     shop.commit_first(0)
-    (red,), (waits,), (gone,) = (shop.deliver(made(n), run=f"run of {n}") for n in (4, 5, 6))
-    shop.runner.close(red, shop.run_of(red), "it ended")
+    txids = [shop.deliver(made(n), run=f"run of {n}")[0] for n in (4, 5, 6, 7)]
+    red, waits, scheduled, _ = own = [shop.run_of(txid).run_id for txid in txids]
+    shop.runner.close(txids[0], shop.run_of(txids[0]), "it ended")
     queued = []
 
     def do_PATCH(airflow):
         airflow.rfile.read(int(airflow.headers["Content-Length"]))
-        run = unquote(airflow.path).split("/")[-1]
-        queued.append(run)
-        airflow.answer(None if run == shop.run_of(gone).run_id else {})
+        queued.append(unquote(airflow.path).split("/")[-1])
+        airflow.answer({})
 
-    runs = [(shop.run_of(red).run_id, "failed"), (shop.run_of(waits).run_id, "running")]
-    emitted = {shop.run_of(txid).run_id: [txid] for txid in (red, waits)}
-    with fake_airflow(runs=runs, emitted=emitted, do_PATCH=do_PATCH) as airflow:
+    runs = {"runs": [(red, "failed"), (waits, "running"), (scheduled, "running")]}
+    emitted = {run: [txid] for run, txid in zip(own, txids, strict=True)}
+    facts: dict[str, Any] = {**runs, "emitted": emitted, "backfilled": [red, waits]}
+    with fake_airflow(**facts, do_PATCH=do_PATCH) as airflow:
         say("resume-runs", "shop", "--yes")
-    assert [body["dag_run_id"] for _, body in airflow.cleared] == [shop.run_of(red).run_id]
-    assert queued == [shop.run_of(gone).run_id, shop.run_of(waits).run_id]
+    assert [body["dag_run_id"] for _, body in airflow.cleared] == [red]
+    assert queued == [waits]
 
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
@@ -1463,10 +1466,8 @@ def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop):
         found = read("reconcile", code=3)["findings"]
         airflow.runs = [("run 1", "success")]
         assert say("reconcile").stdout == "Airflow and the ledger agree about 1 runs\n"
-    assert [(f["run_id"], f["interval"], f["txids"]) for f in found] == [
-        ("by hand", "2026-01-01", "9"),
-        ("replay", None, "8"),
-    ]
+    shown = [("by hand", "2026-01-01", "9"), ("replay", None, "8")]
+    assert [(f["run_id"], f["interval"], f["txids"]) for f in found] == shown
 
 
 # --- several databases, and the doctor -----------------------------------------------------------

@@ -13,7 +13,7 @@ from reliability.core.errors import InvalidDefinition, SourceChanged, TxidHeld
 from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
-from reliability.transaction.inspect.expected import (
+from reliability.transaction.emit.expected import (
     MOST,
     Gap,
     ScheduleNotEvaluated,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import SourceNotReady
 from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.names import COMMAND_LINE
+from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
-from reliability.core.texts import as_json, backfill_command, clear_command
+from reliability.core.texts import as_json, backfill_command, how_to_run_again
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
-from reliability.ledger.read_rows import ends_of, interval_of
+from reliability.ledger.read_rows import ends_of, interval_of, made_of
 from reliability.transaction.correct.rollback import EMIT, SETTLE, RunToClear, group_of
 from reliability.transaction.correct.tasks_to_clear import (
     COMMITTED,
@@ -28,6 +30,7 @@ from reliability.transaction.correct.tasks_to_clear import (
     tasks_of_topology,
     tasks_of_txids,
 )
+from reliability.transaction.emit.expected import ScheduleNotEvaluated, intervals
 
 if TYPE_CHECKING:
     from reliability.deployment.airflow_api import Airflow, Backfill, DagRun
@@ -81,6 +84,7 @@ class RunToResume:
 
     dag_id: str
     run_id: str
+    is_backfill: bool = False
     interval: Interval | None = None
     txids: tuple[int, ...]
     tasks: tuple[Task, ...] | None = None
@@ -170,9 +174,11 @@ class _Look:
             if row is None and tried is not None and not tried["is_owed"]:
                 continue
             has_emitted_since = partial(self._has_emitted_since, dag_id, run)
-            to_resume = _to_resume(self.api, dag_id, group, run, row, self.asked, has_emitted_since)
+            to_resume = _to_resume(
+                self.api, dag_id, group, run, row, tried, self.asked, has_emitted_since
+            )
             is_to_start = to_resume is not None or run.state == "queued"
-            if is_to_start and _is_backfill(run.run_id) and _is_cancelled(backfills(), run):
+            if is_to_start and run.is_backfill and _is_cancelled(backfills(), run):
                 to_resume = self.without_run.cancelled(dag_id, run, to_resume)
             if to_resume is not None:
                 if to_resume.next_step is None:
@@ -275,7 +281,7 @@ class _WithoutRun:
         self, dag_id: str, run_id: str, interval: Interval | None, txids: tuple[int, ...]
     ) -> str:
         if dag_id == COMMAND_LINE:
-            return clear_command(self.topology, dag_id, run_id, interval)
+            return how_to_run_again(self.topology, dag_id, run_id, interval)
         trigger = f"airflow dags trigger {dag_id}"
         if interval is None:
             if not txids:
@@ -283,14 +289,14 @@ class _WithoutRun:
             if not run_id.startswith(RESERVED):
                 return f"{trigger} --run-id {shlex.quote(run_id)}"
             return f"reliability run {self.topology}"
-        if self._runs_name_their_intervals():
-            conf: dict[str, Any] = {"interval": str(interval)}
-            with self.connection.transaction(reads_only=True) as tx:
-                if group_of(tx, self.topology, dag_id):
-                    conf = {self.topology: conf}
-            return f"{trigger} --conf {shlex.quote(as_json(conf))}"
-        reprocessing = "completed" if txids else "failed"
-        return backfill_command(dag_id, interval.start, interval.start, reprocessing)
+        if self._is_of_schedule(interval):
+            reprocessing = "completed" if txids else "failed"
+            return backfill_command(dag_id, interval.start, interval.start, reprocessing)
+        conf: dict[str, Any] = {"interval": str(interval)}
+        with self.connection.transaction(reads_only=True) as tx:
+            if group_of(tx, self.topology, dag_id):
+                conf = {self.topology: conf}
+        return f"{trigger} --conf {shlex.quote(as_json(conf))}"
 
     def cancelled(
         self, dag_id: str, run: DagRun, to_resume: RunToResume | None
@@ -299,9 +305,9 @@ class _WithoutRun:
 
         :param to_resume: what would be cleared; None if nothing is, and the run is queued
         """
-        if run.logical_date is None or (to_resume is not None and to_resume.clears == SETTLE):
+        if run.date is None or (to_resume is not None and to_resume.clears == SETTLE):
             return None  # all is done: reconcile says that it can be marked
-        again = backfill_command(dag_id, run.logical_date, run.logical_date, "failed")
+        again = backfill_command(dag_id, run.date, run.date, "failed")
         return RunToResume(
             dag_id=dag_id,
             run_id=run.run_id,
@@ -314,10 +320,15 @@ class _WithoutRun:
             needs="a backfill that is not cancelled",
         )
 
-    def _runs_name_their_intervals(self) -> bool:
-        """Say whether the schedule has no ticks, of which Airflow makes backfills."""
+    def _is_of_schedule(self, interval: Interval) -> bool:
+        """Say whether a backfill makes a run of an interval: a run may have named any other."""
         row = self.connection.first("schedule", topology=self.topology)
-        return row is not None and row["not_evaluated"] is not None
+        if row is None:
+            return False
+        schedule, start = made_of(Schedule, row), interval.start
+        with suppress(ScheduleNotEvaluated):
+            return next(intervals(schedule, start, run_end=start)) == interval
+        return False
 
 
 def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
@@ -325,7 +336,7 @@ def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
 
     Airflow tells no run's backfill, so it is found by the run's date, and when it was queued.
     """
-    date, queued_at = run.logical_date, run.queued_at
+    date, queued_at = run.date, run.queued_at
     if date is None or queued_at is None:
         return False
     own: Backfill | None = None
@@ -349,6 +360,7 @@ def _to_resume(
     group: str,
     run: DagRun,
     row: Row | None,
+    tried: Row | None,
     asked: set[int],
     has_emitted_since: Callable[[], bool],
 ) -> RunToResume | None:
@@ -365,6 +377,7 @@ def _to_resume(
         return RunToResume(
             dag_id=dag_id,
             run_id=run.run_id,
+            is_backfill=run.is_backfill,
             interval=run.interval,
             txids=undone,
             tasks=tasks,
@@ -375,18 +388,20 @@ def _to_resume(
         return None
     if run.state == "queued":
         waits = "cleared, and waits for a run slot"
-        if _is_backfill(run.run_id):
+        if run.is_backfill:
             waits += ", which it never gets if its backfill was cancelled"
         return clearing(None, waits)
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole = tasks_of_topology(tasks, group)
-    if (emit := states.get(group + EMIT)) != "success":
+    if group + EMIT not in states:  # a clear of all its tasks takes up those that its DAG has now
+        is_undone = run.has_ended and (undone or tried is not None)
+        why = f"it began before its DAG had the task {group}{EMIT}"
+        return clearing((), why) if is_undone else None
+    if (emit := states[group + EMIT]) != "success":
         if run.state != "failed":  # it is emitting again
             return None
         if group and not undone and emit in ("upstream_failed", "skipped"):
-            return None
-        if group and group + EMIT not in states:  # the run is from before the DAG had the group
             return None
         if not undone and has_emitted_since():  # to emit again would replay what is committed
             return None
@@ -470,17 +485,14 @@ def resume_run(api: Airflow, run: RunToResume) -> None:
 def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Row]) -> None:
     """Queue as many waiting runs again as were resumed, the latest first.
 
-    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill;
-    the run that they wait for could never start. A queued run goes on when a slot is free.
+    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill,
+    which has its own; the run that they wait for could never start. A queued run goes on when a
+    slot is free.
     """
-    rooms = Counter(
-        (run.dag_id, _is_backfill(run.run_id)) for run in resumed if run.next_step is None
-    )
+    rooms = Counter((run.dag_id, run.is_backfill) for run in resumed if run.next_step is None)
     for row in waiting:
-        kind = row["dag_id"], _is_backfill(row["run_id"])
-        if rooms[kind] and api.queue_again(row["dag_id"], row["run_id"]):
-            rooms[kind] -= 1
-
-
-def _is_backfill(run_id: str) -> bool:
-    return run_id.startswith("backfill__")  # backfills have run slots of their own
+        dag_id, run_id = row["dag_id"], row["run_id"]
+        run = api.run(dag_id, run_id) if rooms.total() else None
+        if run is not None and rooms[dag_id, run.is_backfill]:
+            api.queue_again(dag_id, run_id)
+            rooms[dag_id, run.is_backfill] -= 1

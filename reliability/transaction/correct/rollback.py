@@ -25,7 +25,7 @@ from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.rollback_check import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
 from reliability.core.state import StateKind
-from reliability.core.texts import clear_command
+from reliability.core.texts import how_to_run_again
 from reliability.core.txids import format_intervals, format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import holding
@@ -99,20 +99,20 @@ class RunToClear:
     group: str = ""
 
     @property
-    def command(self) -> str:
-        """Return the command that clears it."""
+    def next_step(self) -> str:
+        """Say how it is cleared."""
         interval = self.intervals[0] if self.intervals else None
-        return clear_command(self.topology, self.dag_id, self.run_id, interval)
+        return how_to_run_again(self.topology, self.dag_id, self.run_id, interval)
 
     def to_json(self) -> dict[str, str | None]:
-        """Return it as plain data, with the command that clears it."""
+        """Return it as plain data, with how it is cleared."""
         return {
             "dag_id": self.dag_id,
             "run_id": self.run_id,
             "txids": format_txids(self.txids),
             "replays": format_txids(self.replays),
             "interval": format_intervals(self.intervals) or None,
-            "command": self.command,
+            "next_step": self.next_step,
         }
 
 

@@ -15,11 +15,11 @@ from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.standing import Standing
-from reliability.core.texts import backfill_command, clear_command, with_code
+from reliability.core.texts import backfill_command, how_to_run_again, with_code
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.read_rows import AnswersOfTopology, ask_of_topologies, interval_of, made_of
-from reliability.transaction.inspect.expected import (
+from reliability.transaction.emit.expected import (
     MOST,
     Gap,
     ScheduleNotEvaluated,
@@ -60,7 +60,7 @@ class IntervalReport:
     :param txids: those of its txids to which this applies
     :param since: since when it could have been committed
     :param why: what is known of it, with the code of an error
-    :param next_step: what to do about it; the part after a colon is a command
+    :param next_step: what to do about it; the part after a colon is how
     :param wait: what its txids wait for, if a run works on them
     """
 
@@ -268,8 +268,8 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
     since = row["failing_since"] or row["began_at"]
     if row["status"] == "EMITTING":
         state, why = IntervalState.EMITTING, "its emission has not ended"
-        clear = clear_command(topology, row["dag_id"], row["run_id"], interval_of(row))
-        step = f"nothing while its task runs; if the task is gone: {clear}"
+        again = how_to_run_again(topology, row["dag_id"], row["run_id"], interval_of(row))
+        step = f"nothing while its task runs; if the task is gone: {again}"
     elif row["reason_code"] in WAITING:
         state, why = IntervalState.WAITING, _why_failed(row)
         step = error_types()[row["reason_code"]].remedy.text

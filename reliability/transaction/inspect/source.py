@@ -13,7 +13,7 @@ from reliability.core.names import COMMAND_LINE
 from reliability.core.remedy import COMMANDS
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.core.statement_key import TxidKey
-from reliability.core.texts import clear_command
+from reliability.core.texts import how_to_run_again
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import batch_of, ends_of, interval_of
@@ -143,8 +143,8 @@ def late_report(connection: LedgerConnection, topology: str, late: WithoutTxid) 
         run = {"dag_id": COMMAND_LINE, "run_id": ""}
     why = f"{late.rows:,} rows in {len(late.items):,} items came after its emission"
     why += f", the first {late.items[0]}"
-    clear = clear_command(topology, run["dag_id"], run["run_id"], late.interval)
-    step = f"to take them in: {clear}"
+    again = how_to_run_again(topology, run["dag_id"], run["run_id"], late.interval)
+    step = f"to take them in: {again}"
     second = late.second_deliveries
     for again, first in list(second.items())[:1]:
         others = f", and {len(second) - 1:,} more like it" if len(second) > 1 else ""
