@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from reliability.core.definitions import Topology
 
@@ -30,6 +32,7 @@ for path in sys.argv[2:]:
         error = f"{type(raised).__name__}: {raised}"
     seconds = time.process_time() - started
     found = sorted({*sys.modules} - before)
+    print()  # what the file has printed may not end its line
     print(json.dumps(["imported", path, seconds, [n for n in found if n in heavy], error]))
     sys.stdout.flush()
     os._exit(0)
@@ -53,8 +56,8 @@ def check_dags(
 ) -> list[str]:
     """Check the DAG files of a folder; return the ids of their DAGs.
 
-    - each file imports without an error, within `most_seconds` beyond Airflow and this package, and
-      imports neither pyspark nor another heavy library
+    - each file imports without an error, with the folder on its path, as in Airflow; within
+      `most_seconds` beyond Airflow and this package; and imports no pyspark or other heavy library
     - no two DAGs write a table by different topologies, or have different topologies of one name
     - the connections that tasks name are there
 
@@ -69,13 +72,15 @@ def check_dags(
     except ImportError:  # Airflow 3.0
         from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
 
-    bag = DagBag(str(folder))
-    broken = [
-        f"{Path(file).name} cannot be imported: {error.strip().splitlines()[-1]}"
-        for file, error in bag.import_errors.items()
-    ]
-    files = sorted({Path(dag.fileloc) for dag in bag.dags.values()})
-    broken += _slow_imports(files, most_seconds) if files else []
+    # Airflow's processor has the folder on its path, which a DagBag leaves to it.
+    with patch.object(sys, "path", [*sys.path, str(folder.absolute())]):
+        bag = DagBag(str(folder))
+        broken = [
+            f"{Path(file).name} cannot be imported: {error.strip().splitlines()[-1]}"
+            for file, error in bag.import_errors.items()
+        ]
+        files = sorted({dag.fileloc for dag in bag.dags.values()})
+        broken += _slow_imports(files, most_seconds) if files else []
     broken += _clashes(bag.dags.values())
     if connections:
         broken += _missing_connections(bag.dags.values())
@@ -86,13 +91,20 @@ def check_dags(
     return sorted(bag.dags)
 
 
-def _slow_imports(files: Sequence[Path], most_seconds: float) -> Iterator[str]:
-    command = [sys.executable, "-c", _IMPORT, " ".join(HEAVY), *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def _slow_imports(files: Sequence[str], most_seconds: float) -> Iterator[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT, " ".join(HEAVY), *files],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    unanswered = [*files]
     for line in done.stdout.splitlines():
         if not line.startswith('["imported"'):  # what a file prints
             continue
         _, path, seconds, heavy, error = json.loads(line)
+        unanswered.remove(path)
         name = Path(path).name
         if error:
             yield f"{name} cannot be imported by itself: {error}"
@@ -100,6 +112,8 @@ def _slow_imports(files: Sequence[Path], most_seconds: float) -> Iterator[str]:
             yield f"{name} imports {', '.join(heavy)}: import them where they are used"
         if seconds > most_seconds:
             yield f"{name} takes {seconds:.1f} s to import, more than {most_seconds:g} s"
+    for path in unanswered:
+        yield f"{Path(path).name} cannot be imported by itself: its process ends before that"
 
 
 def _topologies(dags: Any) -> Iterator[Topology]:

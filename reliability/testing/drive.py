@@ -178,9 +178,11 @@ def names_of(items: Iterable[SourceItem]) -> str:
 
 
 def comparable(value: Any) -> Any:
-    """Return a value that can be counted; one with a list or a map in it cannot be."""
+    """Return a value that can be counted; one with a list or a map in it cannot be, nor can NaN."""
+    if isinstance(value, tuple):  # a struct
+        return tuple(map(comparable, value))
     try:
         hash(value)
     except TypeError:
         return repr(value)
-    return value
+    return value if value == value else "NaN"

@@ -198,6 +198,18 @@ class Pipeline:
         """Return the rows of all states, to be compared."""
         return {state: _comparable(self.rows(state)) for state in self._states()}
 
+    def expected_tables(self) -> Tables:
+        """Return the tables of a run with which others are compared.
+
+        :raises AssertionError: no txid has committed rows, so that they would show nothing
+        """
+        with session() as connection:
+            assert connection.first("any_committed_rows") is not None, (
+                "nothing was processed, so nothing is shown: no txid has committed rows of its"
+                " source. Check the interval and the files"
+            )
+        return self.tables()
+
     def replay(self) -> None:
         """Replay all that has committed.
 
@@ -215,9 +227,10 @@ class Pipeline:
     def assert_replay_changes_nothing(self) -> None:
         """Replay all that has committed, and compare the tables.
 
-        :raises AssertionError: a row differs: the same data became something else
+        :raises AssertionError: a row differs: the same data became something else; or nothing has
+            committed
         """
-        before = self.tables()
+        before = self.expected_tables()
         self.replay()
         assert_equal(before, self.tables(), "after a replay")
 

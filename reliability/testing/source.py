@@ -28,7 +28,7 @@ class Source(ABC):
         raise NotImplementedError
 
     def lose(self) -> None:
-        """Remove something that was added, and is still there."""
+        """Remove something that was added, was not changed, and is still there."""
         raise NotImplementedError
 
     def rows(self) -> Iterable[Mapping[str, Any]] | None:

@@ -271,6 +271,11 @@ SELECT FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND status = 'COMMITTED';
 
+-- any_committed_rows --
+-- A txid, of any topology, that has committed rows of its source: without one, a test shows nothing.
+SELECT topology, txid FROM reliability.transaction
+ WHERE committed_attempt IS NOT NULL AND emitted_count > 0 LIMIT 1;
+
 -- record_cleaned --
 -- Record that the staged rows of an ended attempt are deleted.
 UPDATE reliability.attempt SET cleaned_at = clock_timestamp()

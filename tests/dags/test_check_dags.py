@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from pathlib import Path
 
@@ -25,7 +26,7 @@ DAG = """
         spout=MemorySpout({{"word": "string"}}, [["a"]], take=1),
         process=process,
         states=[State("orders", values={{"n": Count()}})],
-        module="{module}",
+        module="own_{name}",
     )
     dag = topology_dag(
         topology, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
@@ -35,16 +36,12 @@ DAG = """
 
 
 @pytest.fixture
-def write(airflow_home, tmp_path, monkeypatch):
-    """Write a DAG file with a topology."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def write(airflow_home, tmp_path):
+    """Write a DAG file with a topology, into a folder that is on no path."""
 
-    def write(name, *, imports="", conn_id="spark_default", file=""):
-        module = file or f"own_{name}"
-        text = DAG.format(name=name, imports=imports, conn_id=conn_id, module=module)
-        (tmp_path / f"{module}.py").write_text(textwrap.dedent(text))
-        return tmp_path
+    def write(name, *, imports="", conn_id="spark_default"):
+        text = DAG.format(name=name, imports=imports, conn_id=conn_id)
+        (tmp_path / f"own_{name}.py").write_text(textwrap.dedent(text))
 
     return write
 
@@ -53,24 +50,28 @@ def test_the_projects_own_dags_pass(airflow_home):
     assert "cdnow_revenue" in check_dags(ROOT / "dags", connections=False)
 
 
-def test_each_thing_that_is_wrong_is_told(write):
-    folder = write("one", imports="import pandas", conn_id="no_such_spark")
-    write("two")
-    write("slow", imports="sum(range(3 * 10**7))")
-    (folder / "broken.py").write_text("from airflow.sdk import DAG\nimport no_such_module\n")
+def test_each_thing_that_is_wrong_is_told(write, tmp_path):
+    write("one", imports="import pandas", conn_id="no_such_spark")
+    (tmp_path / "beside.py").touch()
+    write("two", imports="import beside")
+    write("slow", imports="sum(range(3 * 10**7)); print('1', end='')")
+    write("ends", imports="import os; __name__ == '<run_path>' and os._exit(1)")
+    (tmp_path / "broken.py").write_text("from airflow.sdk import DAG\nimport no_such_module\n")
     with pytest.raises(DagsBroken) as caught:
-        check_dags(folder, most_seconds=0.3)
+        check_dags(tmp_path, most_seconds=0.3)
     told = "\n".join(caught.value.broken)
     for sentence in (
         "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
         "own_one.py imports numpy, pandas",
-        "table public.orders is written by one and slow and two",
+        "own_ends.py cannot be imported by itself: its process ends",
+        "table public.orders is written by ends and one and slow and two",
         "connection no_such_spark, needed by one, is not there or cannot be read",
-        "connection spark_default, needed by slow, two, is not there or cannot be read",
+        "connection spark_default, needed by ends, slow, two, is not there or cannot be read",
     ):
         assert sentence in told, told
     assert re.search(r"own_slow\.py takes \d+\.\d s to import, more than 0\.3 s", told)
     assert "own_two.py" not in told
+    assert str(tmp_path) not in sys.path
 
 
 def test_a_folder_without_dags_is_not_right(airflow_home, tmp_path):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from reliability import Count, MemorySpout, State, Sum, Topology, TransactionalState
+from reliability import Count, FileSpout, MemorySpout, State, Sum, Topology, TransactionalState
 from reliability.core.errors import InvalidDefinition, ProcessFunctionFailed
 from reliability.testing import assert_exactly_once
 from reliability.testing.exactly_once import try_faults
@@ -69,12 +69,8 @@ def test_two_runs_of_tests_with_one_pid_share_a_server(kit):
 
 def test_a_run_leaves_rows_and_a_replay_changes_nothing(kit):
     """States of one name are told apart, bytes are compared, and a clear runs today's code."""
-    rare = replace(
-        words(as_they_are, batches=2),
-        name="rare",
-        emit_interval_seconds=3600,
-        checkpoint_interval_seconds=3600,
-    )
+    hourly = {"emit_interval_seconds": 3600, "checkpoint_interval_seconds": 3600}
+    rare = replace(words(as_they_are, batches=2), name="rare", **hourly)
     rare = replace(rare, states=[replace(rare.states[0], table="rare")])
     assert kit.run(rare) == [1, 2]
     rows = sorted((row["word"], row["n"]) for row in kit.rows("words"))
@@ -83,10 +79,8 @@ def test_a_run_leaves_rows_and_a_replay_changes_nothing(kit):
     of_bytes = replace(one, states=[replace(one.states[0], key={"word": "bytea"})])
     assert kit.run(of_bytes) == [1]
     kit.assert_replay_changes_nothing()
-    assert {(row["word"], row["n"]) for row in kit.rows("words.words")} == {
-        (b"cat", 2),
-        (b"dog", 1),
-    }
+    found = {(row["word"], row["n"]) for row in kit.rows("words.words")}
+    assert found == {(b"cat", 2), (b"dog", 1)}
     with pytest.raises(LookupError, match=r"there are \['rare.words', 'words.words'\]"):
         kit.rows("words")
     corrected = words(lambda batch: {"words": batch.selectExpr("X'00' AS word")})
@@ -108,13 +102,9 @@ def test_whatever_dies_the_tables_are_those_of_a_clean_run(kit):
     """G1, G8: at each change of the ledger, before it and after it."""
     tried = assert_exactly_once(kit, words(as_they_are))
     assert len(set(tried)) == len(tried) > 20
-    for what in (
-        "the process dies before complete_emission",
-        "the answer is lost after claim_step",
-        "the process dies before end_seal",
-        "a rollback of all txids and a clear of all runs",
-    ):
-        assert what in tried
+    dies, lost = "the process dies before", "the answer is lost after"
+    assert {f"{dies} complete_emission", f"{lost} claim_step", f"{dies} end_seal"} <= {*tried}
+    assert "a rollback of all txids and a clear of all runs" in tried
 
 
 OWN = """
@@ -146,13 +136,11 @@ def test_the_plugin_calls_a_marked_test_again_for_each_fault(environment, tmp_pa
     """In a pytest of its own, which finds the plugin as people's does."""
     (tmp_path / "test_own.py").write_text(textwrap.dedent(OWN))
     # whatever Python PATH has
-    variables = {**os.environ, TEST_DSN: "service=admin dbname=postgres", "PATH": "/usr/bin:/bin"}
-    variables.pop("PYSPARK_PYTHON", None)
-    variables["RELIABILITY_CREDENTIALS"] = "of_the_users:password"
-    command = [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, TEST_DSN: "service=admin dbname=postgres", "PATH": "/usr/bin:/bin"}
+    env.pop("PYSPARK_PYTHON", None)
+    env["RELIABILITY_CREDENTIALS"] = "of_the_users:password"
+    call = [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("called\n") > 20
     assert "state words lacks word=" in done.stdout
@@ -190,10 +178,18 @@ def test_a_fault_that_does_not_come_is_no_proof_and_null_is_no_text(kit):
     assert str(never) == "the process dies before no_such_change"
 
 
-def test_what_cannot_be_tried_is_refused_and_what_a_run_fails_with_is_told(kit):
+def test_what_cannot_be_tried_is_refused_and_what_a_run_fails_with_is_told(kit, tmp_path):
+    """Where nothing is processed, nothing is shown: a wrong date or folder was green."""
+
     def fails(batch):
         raise ValueError("no such column")
 
+    nothing = FileSpout(f"{tmp_path}/*.parquet", schema="word string", allow_empty=True)
+    empty = replace(words(fails), spout=nothing)
+    assert kit.run(empty) == []
+    for show in (kit.assert_replay_changes_nothing, lambda: assert_exactly_once(kit, empty)):
+        with pytest.raises(AssertionError, match="nothing was processed, so nothing is shown"):
+            show()
     with pytest.raises(InvalidDefinition, match="leave it out"):
         kit.run(words(as_they_are), interval="2026-01")
     with pytest.raises(ProcessFunctionFailed, match="no such column"):
