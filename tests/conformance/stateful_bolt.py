@@ -256,11 +256,7 @@ RULES = (
         "a participant is where the driver believes it is, or recovery ends with an error",
         lambda facts: facts["place"] != 0,
     ),
-    Rule(
-        "ROLLBACK",
-        "what was committed is never rolled back",
-        lambda facts: facts["place"] == 0,
-    ),
+    Rule("ROLLBACK", "what was committed is never rolled back", lambda facts: facts["place"] == 0),
     Rule(
         "PREPARE",
         "Storm E4 is a defect: a PREPARE before INITSTATE is refused, and counts all the same, so "
