@@ -99,7 +99,8 @@ def topology_group(
     group is skipped, or the run is a dry run. The task `committed` returns the txids.
 
     :param group_id: by default the topology's name
-    :param default_args: for the group's tasks; beyond them they have those of the DAG
+    :param default_args: for the group's tasks; beyond them they have those of the DAG, except
+        `conn_id` and `conf`, which are of other tasks, too
     :param ledger_conn_id: as for `topology_dag`
     :param database_conn_ids: the same
     :param options: of `topology_dag`: `conn_id`, `conf`, `spark_args`, `pool`, `queue`,
@@ -121,9 +122,14 @@ def topology_group(
         **(default_args or {}),
     }
     _check_place(topology, group)
+    own = {"conn_id": "spark_default", "conf": {}}
+    own |= {name: value for name, value in (default_args or {}).items() if name in own}
     with group:
         build_tasks(
-            topology, TaskOptions(**options), default_args=group.default_args, scope=topology.name
+            topology,
+            TaskOptions(**own | options),
+            default_args=group.default_args,
+            scope=topology.name,
         )
     return group
 

@@ -44,9 +44,10 @@ def mart(airflow_home):
         first = topology_group(topology("aa"), pool="spark", queue="big", outlets=[_asset()])
         with TaskGroup("outer"):
             second = topology_group(
-                topology("bb"), default_args={"retries": 1}, spark_args={"executor_memory": "2g"},
-                conn_id="yarn", conf={},
-            )  # fmt: skip
+                topology("bb"),
+                default_args={"retries": 1, "conn_id": "yarn"},
+                spark_args={"executor_memory": "2g"},
+            )
         EmptyOperator(task_id="extract") >> first >> second >> EmptyOperator(task_id="report")
     return dag
 
@@ -98,7 +99,7 @@ def test_a_groups_tasks_have_the_arguments_of_the_dag_and_their_own(mart):
         "aa.transaction.commit",
     }
     first, second = (task[f"{group}.transaction.process"] for group in ("aa", "outer.bb"))
-    assert (first.conn_id, first.conf) == ("k8s", {"spark.x": "y"})
+    assert (first.conn_id, first.conf) == ("spark_default", {})
     assert (second.conn_id, second.conf) == ("yarn", {"spark.executor.memory": "2g"})
 
 
