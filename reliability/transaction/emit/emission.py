@@ -41,7 +41,13 @@ from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerCon
 from reliability.ledger.locks import check_coordinator, holding
 from reliability.ledger.read_rows import batch_of, ends_of, interval_of, stored_batch
 from reliability.transaction.emit.refreeze import refreeze
-from reliability.transaction.emit.requests import Run, TaskContact, check_committed, contact_in
+from reliability.transaction.emit.requests import (
+    Run,
+    TaskContact,
+    check_committed,
+    contact_in,
+    take_up_run,
+)
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
 from reliability.transaction.topology.lifecycle import declare
 
@@ -178,7 +184,7 @@ class _Emission:
             contact_in(tx, self.name, txid, self.contact, may_open_first=True) for txid in txids
         ]
         if requests:
-            tx.queue("renew_requests_of_runs", request_ids=[requests[0].request_id])
+            take_up_run(tx, requests[0])
         return list(txids)
 
     def _refreeze(self, txids: Sequence[int]) -> None:
@@ -300,7 +306,7 @@ def _recorded_interval(
 
     Airflow's `db clean` takes away the asset event that has named it.
     """
-    if contact.this_try.is_new:  # an earlier run may have had its id
+    if not contact.this_try.clear_number:  # an earlier run may have had its id
         return None
     row = connection.first("interval_of_run", topology=topology, **contact.run)
     return interval_of(row) if row else None

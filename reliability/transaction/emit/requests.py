@@ -55,8 +55,14 @@ def contact(
     with connection.transaction() as tx:
         hold_topology(tx, topology)
         request = contact_in(tx, topology, txid, contact)
-        tx.queue("renew_requests_of_runs", request_ids=[request.request_id])
+        take_up_run(tx, request)
         return request
+
+
+def take_up_run(tx: DatabaseTransaction, request: Request) -> None:
+    """Renew all requests of the run of one, also what was given up of it (R3)."""
+    tx.queue("reopen_requests_of_run", request_id=request.request_id)
+    tx.queue("renew_requests_of_runs", request_ids=[request.request_id])
 
 
 def contact_in(
@@ -87,7 +93,6 @@ def contact_in(
             if reopened is None:  # its run's end has closed it since it was read
                 return contact_in(tx, topology, txid, contact, may_open_first=may_open_first)
             request = request_of(reopened)
-            tx.queue("reopen_requests_of_run", request_id=request.request_id)
         else:
             request = latest
     elif may_open_first:
