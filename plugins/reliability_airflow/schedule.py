@@ -176,23 +176,24 @@ def has_ticks(timetable: Any) -> bool:
 
 
 def may_be_scheduled(dag: DAG, logical_date: datetime) -> bool:
-    """Say whether the schedule may make a run of a date up to which a run by hand reads.
+    """Say whether a scheduled run may have this logical date.
 
-    By hand, a run reads up to the last tick of a cron expression. Of a period, and of a timetable
-    that triggers, it reads up to its own date, which need not be a tick.
+    It is asked only of a run by hand that reads up to its own date. Of a cron expression, such a
+    run reads up to the last tick; of a period, and of a timetable that triggers, up to its date,
+    which need not be a tick. Without catchup Airflow counts periods from 1970, and after another
+    start_date from the last run; that is not known here.
     """
     timetable: Any = dag.timetable
     if _kind_of(timetable) == "AssetOrTimeSchedule":
         timetable = timetable.timetable
-    tick = _in_utc(logical_date) + (_length(timetable) or timedelta(0))  # to which that run reads
-    period, first = part_of(timetable, "delta"), _in_utc(dag.start_date or _EPOCH)
-    if isinstance(period, timedelta):  # without catchup, Airflow counts periods from 1970
+    period, length = part_of(timetable, "delta"), _length(timetable) or timedelta(0)
+    if any(not isinstance(part, timedelta) for part in (period or length, length)):
+        return True  # of months, which differ
+    tick = _in_utc(logical_date) + length  # where the scheduled run's interval would end
+    if isinstance(period, timedelta):
+        first = _in_utc(dag.start_date or _EPOCH)
         return any(not (tick - each) % period for each in (first, _EPOCH))
-    if period is not None:  # of months, which differ
-        while first < tick:
-            first += period
-        return first == tick
-    if _kind_of(timetable) in _TRIGGERS:
+    if period is None and _kind_of(timetable) in _TRIGGERS:
         return any(_is_tick(each, tick) for each in _triggers(timetable))
     return True
 
