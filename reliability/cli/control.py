@@ -290,8 +290,8 @@ def unskip(
 
 def _unskipped(txid: Selected, done: Unskipped) -> Iterator[str]:
     topology = txid.topology
-    first = f"Run `reliability release {topology}`, and clear" if done.is_held else "Clear"
-    yield f"{txid} of {topology} is no longer skipped. {first} its run to process it:"
+    first = f"Run `reliability release {topology}`, and then" if done.is_held else "To process it"
+    yield f"{txid} of {topology} is no longer skipped. {first}:"
     yield from each_to_clear([done.run])
     if done.has_committed:
         yield "or replay it from here:"

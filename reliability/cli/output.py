@@ -92,7 +92,7 @@ def each_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     for run in runs:
         also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
         named = name_txids(run.txids, run.intervals)
-        yield f"  {run.next_step}  # {named}{also}"
+        yield f"  {run.next_step}: {named}{also}"
 
 
 def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:

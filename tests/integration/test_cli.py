@@ -515,7 +515,7 @@ def test_an_exchanged_source_is_seen_before_it_is_frozen_anew_when_a_person_says
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:4 changed" in said
     assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
-    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 4" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow: txid 4" in said
     said = say("status").stdout  # it no longer asks for a refreeze
     assert "is blocked: refrozen since its last attempt" in said
     assert "reliability resume-runs shop" in said
@@ -667,7 +667,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
 
     said = say("release", "shop", "3,9")
     assert "txid 9 not held" in said.stderr
-    assert "clear run 'run 1' of DAG shop in Airflow  # txid 3, and replays txid 1" in said.stdout
+    assert "clear run 'run 1' of DAG shop in Airflow: txid 3, and replays txid 1" in said.stdout
     assert "  reliability resume-runs shop " in said.stdout
     released = read("release", "shop")
     assert released["released"] == "2"
@@ -752,7 +752,7 @@ def test_a_person_lets_order_go_on(shop, monkeypatch):
     again = say("replay", "shop", "6", "--refreeze", "--reason", "x", code=1)
     assert "[TXID_SKIPPED]" in again.stderr
     said = say("unskip", "shop", "6", "--reason", "it was none").stdout
-    assert "  clear run 'run 4' of DAG shop in Airflow  # txid 6, and replays" in said
+    assert "  clear run 'run 4' of DAG shop in Airflow: txid 6, and replays" in said
     assert "  reliability replay shop 6" in said
     assert read("show", "6")["skips"][0]["ended_reason"] == "it was none"
     assert "unskipped" in say("show", "6").stdout
@@ -1185,7 +1185,7 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
     for state in ("failed", "success", "running"):
         with fake_airflow(**old | {"runs": [("run 1", state)]}):
             left = read("resume-runs", "shop", code=0 if state == "running" else 3)["runs"]
-            whole = [([3], "all its tasks")] * (state != "running")
+            whole = [([3], "nothing")] * (state != "running")  # a person's tasks are among them
             assert [(one["txids"], one["clears"]) for one in left] == whole
     shop.clear(3)
     shop.transact(3)
@@ -1202,7 +1202,8 @@ def test_of_a_dag_with_other_tasks_a_topologys_group_is_cleared_and_what_is_behi
         assert read("resume-runs", "shop")["runs"] == []
         execute(shop.connection, NOT_EMITTED)
         [left] = read("resume-runs", "shop", code=3)["runs"]
-        assert (left["txids"], left["clears"]) == ([], "all its tasks")
+        assert (left["txids"], left["clears"]) == ([], "nothing")
+        assert left["next_step"] == "clear run 'run 1' of DAG shop in Airflow"
 
 
 def test_what_was_skipped_as_a_run_was_stopped_is_cleared_with_what_stopped_it(shop):

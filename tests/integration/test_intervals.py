@@ -491,7 +491,7 @@ def test_every_verb_names_the_interval(emitter, connection):
     result = say("release", "shop", "--interval", "1997-04")
     assert result.stderr == "shop: txid 3 (1997-04)\n"
     assert "txid 3 (1997-04) released" in result.stdout
-    assert result.stdout.endswith("+00:00 of DAG shop in Airflow  # txid 3 (1997-04)\n")
+    assert result.stdout.endswith("+00:00 of DAG shop in Airflow: txid 3 (1997-04)\n")
     result = say("skip", "shop", "--file", "1997-04/*", "--reason", "x", "--yes")
     assert "txid 3 (1997-04) of shop is skipped for good" in result.stdout
     said = say("show", "shop", "--interval", "1997-04").stdout

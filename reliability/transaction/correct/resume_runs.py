@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
@@ -289,7 +289,7 @@ class _WithoutRun:
             if not run_id.startswith(RESERVED):
                 return f"{trigger} --run-id {shlex.quote(run_id)}"
             return f"reliability run {self.topology}"
-        if self._is_of_schedule(interval):
+        if self._is_of_schedule(dag_id, interval):
             reprocessing = "completed" if txids else "failed"
             return backfill_command(dag_id, interval.start, interval.start, reprocessing)
         conf: dict[str, Any] = {"interval": str(interval)}
@@ -320,10 +320,10 @@ class _WithoutRun:
             needs="a backfill that is not cancelled",
         )
 
-    def _is_of_schedule(self, interval: Interval) -> bool:
-        """Say whether a backfill makes a run of an interval: a run may have named any other."""
+    def _is_of_schedule(self, dag_id: str, interval: Interval) -> bool:
+        """Say whether a backfill of a DAG makes a run of an interval: one may have named any."""
         row = self.connection.first("schedule", topology=self.topology)
-        if row is None:
+        if row is None or row["dag_id"] != dag_id:
             return False
         schedule, start = made_of(Schedule, row), interval.start
         with suppress(ScheduleNotEvaluated):
@@ -394,10 +394,15 @@ def _to_resume(
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole = tasks_of_topology(tasks, group)
-    if group + EMIT not in states:  # a clear of all its tasks takes up those that its DAG has now
+    if group + EMIT not in states:  # Airflow makes those of today at a clear of all
         is_undone = run.has_ended and (undone or tried is not None)
         why = f"it began before its DAG had the task {group}{EMIT}"
-        return clearing((), why) if is_undone else None
+        whole_run = clearing((), why) if is_undone else None
+        if whole_run is None or not group:
+            return whole_run
+        again = how_to_run_again("", dag_id, run.run_id)
+        needs = "a clear of all its tasks, those of others too"
+        return replace(whole_run, tasks=None, next_step=again, needs=needs)
     if (emit := states[group + EMIT]) != "success":
         if run.state != "failed":  # it is emitting again
             return None
@@ -493,6 +498,6 @@ def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Ro
     for row in waiting:
         dag_id, run_id = row["dag_id"], row["run_id"]
         run = api.run(dag_id, run_id) if rooms.total() else None
-        if run is not None and rooms[dag_id, run.is_backfill]:
+        if run is not None and run.state == "running" and rooms[dag_id, run.is_backfill]:
             api.queue_again(dag_id, run_id)
             rooms[dag_id, run.is_backfill] -= 1
