@@ -378,9 +378,9 @@ def _encoding(where: str, encoding: str) -> CheckResult:
 def language(check: str, messages: str) -> CheckResult:
     """Say whether a refused login is known as one: it has no SQLSTATE, only the server's words.
 
-    :param messages: the server's lc_messages
+    :param messages: lc_messages of this session; at a login, the server's own counts
     """
-    if re.match(r"en(_|$)|C(\.|$)|POSIX$|$", messages):
+    if re.split(r"[_. ]", messages)[0] in ("", "C", "POSIX", "en", "English"):
         return _ok(check, messages)
     what = f"{messages}: a refused login is taken for an outage, and tasks wait for days"
     return _warning(check, what, "set lc_messages = 'C' in postgresql.conf")

@@ -276,7 +276,7 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
 
 
 def _date_of(partition_key: str | None) -> datetime | None:
-    """Read a partition key as the dates of a backfill are read, in no other zone than they."""
+    """Read a partition key in UTC, as a backfill's dates."""
     with suppress(ValueError):
         return Interval.parse(partition_key or "").start
     return None

@@ -242,7 +242,7 @@ class SourceTable:
                 raise
             except ReliabilityError as error:
                 remedy = None
-                if isinstance(error, RightMissing):  # its own remedy is about a policy
+                if isinstance(error, RightMissing):  # if it has its own, that is of a policy
                     remedy = _RIGHTS if error.remedy is RightMissing.remedy else error.remedy
                 raise TableUnreadable(f"table {self.name}: {error.what}", remedy=remedy) from error
 

@@ -1,8 +1,8 @@
 -- The sequences of which defaults of a table take numbers, such as that of a person's `serial`: who
--- inserts rows needs USAGE. GENERATED AS IDENTITY is no default, and needs no right.
+-- inserts rows needs USAGE or UPDATE. GENERATED AS IDENTITY is no default, and needs no right.
 CREATE FUNCTION reliability.sequences_of_defaults(p_table oid) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT s.oid FROM pg_attrdef d
+    SELECT DISTINCT s.oid FROM pg_attrdef d
       JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid
                       AND u.refclassid = 'pg_class'::regclass
       JOIN pg_class s ON s.oid = u.refobjid AND s.relkind = 'S'
@@ -54,7 +54,7 @@ BEGIN
              UNION ALL
             SELECT 3, format('USAGE ON SEQUENCE %s', s) FROM wanted w
              CROSS JOIN reliability.sequences_of_defaults(w.table_id) AS s
-             WHERE w.nspname <> 'reliability' AND NOT has_sequence_privilege(s, 'USAGE')
+             WHERE w.nspname <> 'reliability' AND NOT has_sequence_privilege(s, 'USAGE, UPDATE')
              UNION ALL
             SELECT 4, format('EXECUTE ON FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
              WHERE p.pronamespace = 'reliability'::regnamespace AND p.prosecdef

@@ -130,7 +130,7 @@ lacking AS (
       JOIN pg_class c ON c.oid = s
       JOIN roles r ON r.kind = 'coordinator'
      WHERE t.part = 'target' AND (p_all OR c.relowner = o.id)
-       AND NOT coalesce(has_sequence_privilege(r.id, s::oid, 'USAGE'), false)),
+       AND NOT coalesce(has_sequence_privilege(r.id, s::oid, 'USAGE, UPDATE'), false)),
 by_object AS (
     SELECT place, as_owner, name, what, object,
            string_agg(right_name, ', ' ORDER BY right_place) AS rights

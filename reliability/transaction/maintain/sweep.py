@@ -136,7 +136,7 @@ def _skip_on_transient_error(what: str) -> Iterator[None]:
 
 
 def _put_off(what: str, error: ReliabilityError) -> None:
-    """Log what the next sweep has to do; what Postgres refuses, it may never be able to do."""
+    """Log what is left to the next sweep: a warning if Postgres may reject it each time."""
     level = logging.WARNING if isinstance(error, UnexpectedAnswer) else logging.INFO
     logger.log(level, "%s: %s", what, error)
 
