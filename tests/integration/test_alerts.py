@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -10,6 +10,7 @@ from reliability.core.alert import Alert
 from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect import alerts
 from reliability.transaction.inspect.alerts import record_conditions, tell
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
@@ -127,17 +128,77 @@ def test_lag_counts_only_what_lags(look, channel, connection):
         "       interval_start = now() - interval '8.25 hours',"
         "       interval_end = now() - interval '7.25 hours'",
     )
-    execute(
-        connection,
-        "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
-        " VALUES ('shop', 'shop', '1 hour', date_trunc('hour', now()) - interval '3 hours', true)",
-    )
+    this_hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+    execute(connection, HOURLY, start=this_hour - 3 * HOUR)
     assert look(2 * HOUR) == [("LAG", "begins")]
-    assert channel.alerts[-1].what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
+    assert (
+        "for more than 2:00:00: 1 interval lacks a commit: 1 missing (" in channel.alerts[-1].what
+    )
     end_requests(connection)
     execute(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '1 day'")
     assert ("LAG", "begins") in look(2 * HOUR)  # that one is blocked, and the other still missing
     assert any(": 1 blocked (" in alert.what for alert in channel.alerts)
+
+
+def test_one_alert_is_for_missing_intervals_until_all_came_and_hides_no_later_ones(
+    look, channel, connection
+):
+    """K2: an hour never came; later the DAG stopped, and a backfill comes in two runs."""
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 12 * HOUR
+    emitted = "UPDATE reliability.transaction SET interval_start = %(at)s, interval_end ="
+    emitted += " %(at)s::timestamptz + interval '1 h', emitted_at = %(then)s WHERE txid = %(txid)s"
+    for txid, at in enumerate((hour, hour + 2 * HOUR, hour + 6 * HOUR), 1):  # the last one is late
+        then = at + HOUR if txid < 3 else datetime.now(timezone.utc)
+        execute(connection, emitted, at=at, then=then, txid=txid)
+    execute(connection, HOURLY, start=hour)
+    for missing, told in (
+        ({1}, ["begins"]),
+        ({1, 6}, ["begins"]),
+        ({1, 6, 7, 8, 9}, []),
+        ({1, 7, 9}, []),
+        ({1, 9}, []),
+        ({1}, ["over"]),
+        (set(), ["over"]),
+    ):
+        starts = [hour + n * HOUR for n in missing]
+        execute(connection, "DELETE FROM reliability.tried_time")
+        execute(connection, TRIED, starts=starts)
+        assert look(HOUR) == [("LAG", one) for one in told], missing
+    named = [alert.what.rpartition(" missing ")[2] for alert in channel.alerts]
+    assert named[:2] == named[:1:-1] == [f"({hour + n * HOUR:%Y-%m-%dT%H})" for n in (1, 6)]
+
+
+HOURLY = """
+    INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)
+    VALUES ('shop', 'shop', '1 hour', %(start)s, true)"""
+TRIED = """
+    INSERT INTO reliability.tried_time
+    SELECT 'shop', '{(,3000-01-01)}' - coalesce(range_agg(tstzrange(start, start + '1 h')), '{}')
+      FROM unnest(%(starts)s::timestamptz[]) AS start"""
+
+
+def test_what_shares_an_alert_gets_none_of_its_own_when_others_are_over(
+    look, connection, monkeypatch
+):
+    """K2: of five intervals two have their own; what fails later may have one."""
+    monkeypatch.setattr(alerts, "MOST_OF_A_KIND", 2)
+    execute(connection, FAIL, days=[1, 2, 3, 4, 5], ago=2 * HOUR)
+    assert look(HOUR) == [("LAG", "begins")] * 3
+    fixed = "DELETE FROM reliability.emission WHERE run_id = %(day)s::text"
+    for day in (1, 2, 3):
+        assert look(HOUR) == []
+        execute(connection, fixed, day=day)
+        assert look(HOUR) == [("LAG", "over")][: 3 - day]
+    execute(connection, "UPDATE reliability.alert SET begun_at = begun_at - interval '9 minutes'")
+    execute(connection, FAIL, days=[6], ago=HOUR + timedelta(minutes=1))
+    assert look(HOUR) == [("LAG", "begins")]
+
+
+FAIL = """
+    INSERT INTO reliability.emission (topology, dag_id, run_id, interval_start, interval_end,
+                                      status, failing_since, ended_at, reason_code, reason)
+    SELECT 'shop', 'shop', day, make_date(2013, 1, day), make_date(2013, 1, day + 1), 'FAILED',
+           now() - %(ago)s, now(), 'X', 'x' FROM unnest(%(days)s) AS day"""
 
 
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
