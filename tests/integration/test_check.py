@@ -49,6 +49,11 @@ means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}},
                                           "CAST(price * 1e20BD AS decimal(28,2)) AS vast",
                                           "CAST(price * 1e20BD AS decimal(33,8)) AS most")}})
 good = Topology("good", FileSpout(FILES), states(), both)
+class Away(MemorySpout):
+    def plan(self, interval, allocated):
+        raise ConnectionError("no broker")
+
+away = Topology("away", Away({{"day": "date"}}, [], take=1), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
 narrow = Topology("narrow", FileSpout(FILES), states("bigint"), both)
@@ -179,6 +184,7 @@ def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
         "state months: column revenue: 210.00 is not a valid numeric(2,2)",
     ) in errors("full")
     assert "division by zero" in errors("failing")[0][1]
+    assert errors("away") == [("SOURCE_UNREADABLE", "ConnectionError: no broker")]
     assert errors("no_frame")[0][0] == "SCHEMA_MISMATCH"
 
 
@@ -229,3 +235,5 @@ def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatc
         assert cursor.fetchone() == (0,)
     assert "the first 4 of 9 rows" in out
     assert "2013-01-01  4       10.00" in out.splitlines()
+    (pipeline / "a.csv").write_text("+10000-01-06,1\n")  # which Python does not have
+    assert "+10000-01-06  1       1" in check("csv", "--rows", "4").splitlines()
