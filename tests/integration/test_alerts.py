@@ -71,8 +71,8 @@ def end_requests(connection):
     execute(connection, END)
 
 
-def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
-    """K2: what is so every minute is said once."""
+def test_an_alert_fires_once_and_is_over_once(look, channel, shop, connection):
+    """K2: what is so every minute is said once; a rollback is blocked until it is released."""
     assert look() == []
     end_requests(connection)
     assert look() == [("BLOCKED", "begins"), ("RUN_UNSATISFIED", "begins")]
@@ -81,6 +81,9 @@ def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
     shop.transact(3)
     assert look() == [("BLOCKED", "over"), ("RUN_UNSATISFIED", "over")]
     assert look() == []
+    roll_back(connection, "shop", 1, "wrong prices")
+    assert ("BLOCKED", "begins") in look()
+    assert channel.alerts[-1].command == "reliability release shop"
 
 
 def test_an_alert_says_what_since_when_and_what_to_do(look, channel, shop, connection):
@@ -102,12 +105,6 @@ def test_an_alert_says_what_since_when_and_what_to_do(look, channel, shop, conne
     assert ("BLOCKED", "begins") in look()
     blocked = "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'"
     assert rows(connection, blocked) == [(2,)]
-
-
-def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
-    roll_back(connection, "shop", 1, "wrong prices")
-    assert ("BLOCKED", "begins") in look()
-    assert channel.alerts[0].command == "reliability release shop"
 
 
 def test_lag_counts_only_what_lags(look, channel, connection):
@@ -350,28 +347,18 @@ def test_a_notifier_is_rendered_for_each_alert(shop, notifier, channel, connecti
     assert notifier.subject.startswith("{{")
 
 
-def verification():
-    from reliability_airflow import verification_dag
-
-    dag = verification_dag(timedelta(hours=6))
-    assert dag.schedule == timedelta(hours=6)
-    return dag.task_dict["verify"]
-
-
-def test_what_the_verification_finds_is_told(shop, channel, connection):
-    execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
-    alert = task(channel)
-    alert.execute({})
-    assert channel.told == []
-    verification().execute({})
-    alert.execute({})
-    assert channel.told == [("CHANGED_BY_HAND", "begins")]
-
-
 def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     shop, channel, connection, monkeypatch
 ):
-    """A database of one topology is unavailable; the task is red after all others."""
+    """A database of one topology is unavailable; the task is red after all others.
+
+    What the verification finds is told.
+    """
+    from reliability_airflow import verification_dag
+
+    dag = verification_dag(6 * HOUR)
+    assert dag.schedule == 6 * HOUR
+    execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
 
     def failing(function):
         def fails(connection, topology, **options):
@@ -386,12 +373,13 @@ def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     monkeypatch.setattr(f"{inspect}.verify.verify", failing(verify))
     monkeypatch.setattr(f"{inspect}.alerts.record_conditions", failing(record_conditions))
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
-        verification().execute({})
+        dag.task_dict["verify"].execute({})
     assert rows(connection, "SELECT DISTINCT topology FROM reliability.verified") == [("shop",)]
     end_requests(connection)
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         task(channel).execute({})
-    assert len(channel.told) == 2
+    assert len(channel.told) == 3
+    assert ("CHANGED_BY_HAND", "begins") in channel.told
 
 
 def test_without_alerts_there_is_no_task_and_with_them_the_dag_is_the_same_at_each_parse(
