@@ -18,28 +18,21 @@ from tests.support.fix_postgres import own_session
 CODE = """
 from reliability import Append, Avg, Count, FileSpout, Max, MemorySpout, State, Step, Sum
 from reliability import TableSpout, Topology
-
 FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
-
 def both(batch):
     return {{"days": batch, "months": batch.selectExpr("*", "date_format(day, 'yyyy-MM') month")}}
-
 def in_python(batch):
     from pyspark.sql import functions as F
     month = F.udf(month_of, "string")
     return {{"days": batch, "months": batch.withColumn("month", month("day"))}}
-
 def month_of(day):
     return f"{{day:%Y-%m}}"
-
 def lossy(batch):
     return both(batch) | {{"days": batch.where("price > 1")}}
-
 def states(price="numeric(14,2)"):
     totals = {{"orders": Count(), "revenue": Sum("price", price)}}
     return [State("days", key={{"day": "date"}}, values=totals),
             State("months", key={{"month": "text"}}, values=totals)]
-
 means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}}, values={{
     "orders": Count(), "mean": Avg("price", "numeric(14,2)"),
     "float": Avg("weight", "double precision"),
@@ -52,7 +45,6 @@ good = Topology("good", FileSpout(FILES), states(), both)
 class Away(MemorySpout):
     def plan(self, interval, allocated):
         raise ConnectionError("no broker")
-
 away = Topology("away", Away({{"day": "date"}}, [], take=1), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
@@ -63,22 +55,17 @@ table = Topology("table", TableSpout("sold", key="k", columns=["day", "price"]),
 full = Topology("full", FileSpout(FILES), states("numeric(2,2)"), both)
 failing = Topology("failing", FileSpout(FILES), states(), lambda batch: 1 / 0)
 no_frame = Topology("no_frame", FileSpout(FILES), states(), lambda batch: {{"days": batch}})
-
 def words(batch):
     return {{"words": batch}}
-
 def some_words(batch):
     from reliability import drop
     return {{"words": drop(batch, "word = 'a'", "too short")}}
-
 def some_lengths(words):
     from reliability import drop
     some = drop(words, "word = 'bb'", "no word")
     return {{"lengths": lengths(some)["lengths"], "others": words.selectExpr("word", "_x", "_n")}}
-
 def lengths(words):
     return {{"lengths": words.selectExpr("length(word) AS length", "count", "_x", "_n")}}
-
 memory = Topology(
     "memory",
     MemorySpout({{"word": "string"}}, [["a", "bb", "a\\0", "ccc", None]], take=4),
