@@ -21,10 +21,11 @@ from reliability.core.errors import (
     NothingToEmit,
     NotPossible,
     ReliabilityError,
+    SourceUnreadable,
     TopologyUnknown,
 )
 from reliability.core.spout import Interval
-from reliability.spouts.sample import Sample, take_samples
+from reliability.spouts.sample import HasNoFiles, Sample, take_samples
 
 if TYPE_CHECKING:
     from reliability.spark.check import Checked, CheckedState
@@ -106,13 +107,15 @@ def _samples(
 
     try:
         return [*take_samples(topology.spout, interval, files, rows)]
-    except ValueError as error:
+    except HasNoFiles as error:
         raise typer.BadParameter(str(error)) from error
-    except (DataIntervalMissing, NothingToEmit):  # there is nothing to check
+    except (DataIntervalMissing, NothingToEmit, ImportError):  # there is nothing to check
         raise
     except ReliabilityError as error:
-        error.about(topology=topology.name)
-        return [Checked(items=list(files), of=0, errors=[error])]
+        refused = error
+    except Exception as error:  # a user's spout may raise anything
+        refused = SourceUnreadable(f"{type(error).__name__}: {error}")
+    return [Checked(items=list(files), of=0, errors=[refused.about(topology=topology.name)])]
 
 
 # --- for a person --------------------------------------------------------------------------------

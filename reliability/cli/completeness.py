@@ -28,7 +28,7 @@ def completeness(
     topology: options.Topology,
     wanted: options.OfInterval,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 3 if an interval is not complete.")
+        bool, typer.Option("--check", help="Exit with 3 unless all is known to be complete.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -43,8 +43,8 @@ def completeness(
         interval = wanted.interval_of(connection, topology)
         source = read_source(connection, topology, wanted=interval)
         found = completeness_of(connection, topology, interval, source)
-    is_found = check and any(interval.state != COMPLETE for interval in found.intervals)
-    answer(found, _page(found), as_json=as_json, code=FOUND if is_found else 0)
+    code = FOUND if check and not found.is_complete else 0
+    answer(found, _page(found), as_json=as_json, code=code)
 
 
 # States that `lag` does not explain, or not for what has committed.

@@ -13,7 +13,7 @@ from reliability.cli.app import FOUND, ledger, of_each, topology_from_code, verb
 from reliability.cli.live import follow
 from reliability.cli.output import format_value
 from reliability.cli.parts import SPACE, Line, Part, Table, answer
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import ReliabilityError, TopologyNotFound
 from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import LedgerConnection
@@ -39,7 +39,8 @@ def lag(
         typer.Option(
             metavar="SECONDS",
             help="Exit with 3 if the oldest uncommitted txid is older than this, an interval has "
-            "been missing or failing for longer, or an item of a closed interval has no txid.",
+            "been missing or failing for longer, an item of a closed interval has no txid, or the "
+            "source cannot be read although the pipeline's module can be imported.",
         ),
     ] = None,
     last: Annotated[
@@ -89,10 +90,11 @@ def read_source(
     """
     try:
         return look_at(connection, topology_from_code(connection, topology), most, wanted)
-    except ReliabilityError as error:
+    except TopologyNotFound as error:
         return Source(without_txid=None, error=str(error))
     except Exception as error:  # a user's spout may raise anything
-        return Source(without_txid=None, error=f"{type(error).__name__}: {error}")
+        named = "" if isinstance(error, ReliabilityError) else f"{type(error).__name__}: "
+        return Source(without_txid=None, error=f"{named}{error}", has_failed=True)
 
 
 def _page(lags: Sequence[Lag]) -> Iterator[Part]:

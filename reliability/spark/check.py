@@ -61,6 +61,7 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _IS_UNKNOWN, _UNSTORABLE = f"{OWN}unknown_", f"{OWN}unstorable_"  # columns that mark others
+_DATES = re.compile(r"^((?:array<)*)(?:date|timestamp|timestamp_ntz)(>*)$")
 _UNKNOWN = "unknown"  # a mean that Postgres computes, and Spark cannot
 
 
@@ -268,7 +269,7 @@ class _Check:
             checked.columns.insert(place, mean)
         reduced = self.reduced[state.name] = reduce_frame(frame, tables)
         shown = _with_means(reduced, generated, types)
-        rows = _with_unstorable(shown, checked.columns).collect()
+        rows = _with_dates_as_text(_with_unstorable(shown, checked.columns)).collect()
         checked.rows = len(rows)
         names = [*state.key, *state.values]
         checked.preview = [_shown(row, names, generated) for row in rows[:PREVIEW_ROWS]]
@@ -325,6 +326,16 @@ def _widest(type_: str) -> str:
 def _shown(row: Row, names: Sequence[str], means: Sequence[Generated]) -> dict[str, Any]:
     unknown = {mean.name for mean in means if row[f"{_IS_UNKNOWN}{mean.name}"]}
     return {name: _UNKNOWN if name in unknown else row[name] for name in names}
+
+
+def _with_dates_as_text(frame: DataFrame) -> DataFrame:
+    """Python has no year 10000, which Spark and Postgres have."""
+    texts = {
+        name: _DATES.sub(r"\1string\2", type_)
+        for name, type_ in frame.dtypes
+        if _DATES.match(type_)
+    }
+    return frame.withColumns({n: F.col(quoted(n)).cast(type_) for n, type_ in texts.items()})
 
 
 # --- values that Postgres would reject -----------------------------------------------------------

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _ALL_KEYS = "{[-9223372036854775808,)}"  # the statements need a lower end
 
 
+class HasNoFiles(Exception):
+    """Files are given for a spout that reads none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """Some rows of one batch.
@@ -58,10 +62,10 @@ def take_samples(
     :param rows: the most rows of each sample
     :raises NothingToEmit: there is nothing to read
     :raises DataIntervalMissing: the spout needs an interval
-    :raises ValueError: files are given, but the spout does not read files
+    :raises HasNoFiles: files are given, but the spout does not read files
     """
     if files and not isinstance(spout, FileSpout):
-        raise ValueError(f"the topology reads from a {type(spout).__name__}, which has no files")
+        raise HasNoFiles(f"the topology reads from a {type(spout).__name__}, which has no files")
     if isinstance(spout, TableSpout):
         return [_of_table(spout, rows)]
     if isinstance(spout, FileSpout):

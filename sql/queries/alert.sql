@@ -31,6 +31,23 @@ SELECT a.txid, a.attempt_id, a.ended_at
                AND k.kind = 'LEASE_EXPIRED' AND k.subject = a.txid || ':' || a.attempt_id))
  ORDER BY txid;
 
+-- open_lags --
+-- Which intervals have an alert, and for how long.
+SELECT subject, clock_timestamp() - begun_at AS age FROM reliability.alert
+ WHERE topology = %(topology)s AND kind = 'LAG' AND ended_at IS NULL;
+
+-- last_in_time --
+-- The last txid before each moment, and not before the moment that precedes it, whose interval was emitted
+-- before it lagged. NULL: none was.
+SELECT (SELECT t.txid FROM reliability.transaction t
+         WHERE t.topology = %(topology)s AND t.interval_start < m.start
+           AND t.interval_start >= coalesce(m.previous, '-infinity')
+           AND t.emitted_at <= t.interval_end + %(limit)s
+         ORDER BY t.interval_start DESC, t.txid DESC LIMIT 1) AS txid
+  FROM (SELECT start, lag(start) OVER (ORDER BY start) AS previous
+          FROM unnest(%(starts)s::timestamptz[]) AS start) AS m
+ ORDER BY start;
+
 -- begin_alert --
 -- Record that something begins, unless that is known. No row: it is.
 INSERT INTO reliability.alert (topology, kind, subject, what, advice, command, since)

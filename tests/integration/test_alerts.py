@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -10,6 +10,7 @@ from reliability.core.alert import Alert
 from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect import alerts
 from reliability.transaction.inspect.alerts import record_conditions, tell
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
@@ -70,8 +71,8 @@ def end_requests(connection):
     execute(connection, END)
 
 
-def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
-    """K2: what is so every minute is said once."""
+def test_an_alert_fires_once_and_is_over_once(look, channel, shop, connection):
+    """K2: what is so every minute is said once; a rollback is blocked until it is released."""
     assert look() == []
     end_requests(connection)
     assert look() == [("BLOCKED", "begins"), ("RUN_UNSATISFIED", "begins")]
@@ -80,6 +81,9 @@ def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
     shop.transact(3)
     assert look() == [("BLOCKED", "over"), ("RUN_UNSATISFIED", "over")]
     assert look() == []
+    roll_back(connection, "shop", 1, "wrong prices")
+    assert ("BLOCKED", "begins") in look()
+    assert channel.alerts[-1].command == "reliability release shop"
 
 
 def test_an_alert_says_what_since_when_and_what_to_do(look, channel, shop, connection):
@@ -103,41 +107,73 @@ def test_an_alert_says_what_since_when_and_what_to_do(look, channel, shop, conne
     assert rows(connection, blocked) == [(2,)]
 
 
-def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
-    roll_back(connection, "shop", 1, "wrong prices")
-    assert ("BLOCKED", "begins") in look()
-    assert channel.alerts[0].command == "reliability release shop"
-
-
 def test_lag_counts_only_what_lags(look, channel, connection):
-    """Then there are three hours that no run has emitted; one ended more than two hours ago."""
     assert look(HOUR) == []
-    execute(
-        connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'"
-    )
+    emitted = "UPDATE reliability.transaction SET emitted_at = now() - interval '{}'"
+    execute(connection, emitted.format("2 hours"))
     assert look(HOUR) == [("LAG", "begins")]
     [alert] = channel.alerts
     assert alert.what == "for more than 1:00:00: 1 interval lacks a commit: 1 open"
     assert alert.command == "reliability lag shop"
     assert look(3 * HOUR) == [("LAG", "over")]
-
-    execute(
-        connection,
-        "UPDATE reliability.transaction SET emitted_at = now(),"
-        "       interval_start = now() - interval '8.25 hours',"
-        "       interval_end = now() - interval '7.25 hours'",
-    )
-    execute(
-        connection,
-        "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
-        " VALUES ('shop', 'shop', '1 hour', date_trunc('hour', now()) - interval '3 hours', true)",
-    )
-    assert look(2 * HOUR) == [("LAG", "begins")]
-    assert channel.alerts[-1].what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
     end_requests(connection)
-    execute(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '1 day'")
-    assert ("LAG", "begins") in look(2 * HOUR)  # that one is blocked, and the other still missing
-    assert any(": 1 blocked (" in alert.what for alert in channel.alerts)
+    execute(connection, emitted.format("1 day"))
+    assert ("LAG", "begins") in look(2 * HOUR)
+    assert any(alert.what.endswith(": 1 blocked") for alert in channel.alerts)
+
+
+def test_one_alert_is_for_missing_intervals_until_all_came_and_hides_no_later_ones(
+    look, channel, connection
+):
+    """K2: an hour never came; later the DAG stopped, and a backfill comes in two runs."""
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 12 * HOUR
+    emitted = "UPDATE reliability.transaction SET interval_start = %(at)s, interval_end ="
+    emitted += " %(at)s::timestamptz + interval '1 h', emitted_at = %(then)s WHERE txid = %(txid)s"
+    for txid, at in enumerate((hour, hour + 2 * HOUR, hour + 6 * HOUR), 1):  # the last one is late
+        then = at + HOUR if txid < 3 else datetime.now(timezone.utc)
+        execute(connection, emitted, at=at, then=then, txid=txid)
+    execute(connection, HOURLY, start=hour)
+    for step in ["1 begins", "16 begins", "16789", "179", "19", "1 over", " over"]:
+        missing, *told = step.split(" ")
+        execute(connection, "DELETE FROM reliability.tried_time")
+        execute(connection, TRIED, starts=[hour + int(n) * HOUR for n in missing])
+        assert look(HOUR) == [("LAG", one) for one in told], step
+    assert channel.alerts[0].what.startswith("for more than 1:00:00: 1 interval lacks a commit: 1")
+    named = [alert.what.rpartition(" missing ")[2] for alert in channel.alerts]
+    assert named[:2] == named[:1:-1] == [f"({hour + n * HOUR:%Y-%m-%dT%H})" for n in (1, 6)]
+
+
+HOURLY = """
+    INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)
+    VALUES ('shop', 'shop', '1 hour', %(start)s, true)"""
+TRIED = """
+    INSERT INTO reliability.tried_time
+    SELECT 'shop', '{(,3000-01-01)}' - coalesce(range_agg(tstzrange(start, start + '1 h')), '{}')
+      FROM unnest(%(starts)s::timestamptz[]) AS start"""
+
+
+def test_what_shares_an_alert_gets_none_of_its_own_when_others_are_over(
+    look, connection, monkeypatch
+):
+    """K2: of five intervals two have their own; what fails later may have one."""
+    monkeypatch.setattr(alerts, "MOST_OF_A_KIND", 2)
+    execute(connection, FAIL, days=[1, 2, 3, 4, 5], ago=2 * HOUR)
+    assert look(HOUR) == [("LAG", "begins")] * 3
+    fixed = "DELETE FROM reliability.emission WHERE run_id = %(day)s::text"
+    for day in (1, 2, 3):
+        assert look(HOUR) == []
+        execute(connection, fixed, day=day)
+        assert look(HOUR) == [("LAG", "over")][: 3 - day]
+    execute(connection, "UPDATE reliability.alert SET begun_at = begun_at - interval '9 minutes'")
+    execute(connection, FAIL, days=[6], ago=HOUR + timedelta(minutes=1))
+    assert look(HOUR) == [("LAG", "begins")]
+
+
+FAIL = """
+    INSERT INTO reliability.emission (topology, dag_id, run_id, interval_start, interval_end,
+                                      status, failing_since, ended_at, reason_code, reason)
+    SELECT 'shop', 'shop', day, make_date(2013, 1, day), make_date(2013, 1, day + 1), 'FAILED',
+           now() - %(ago)s, now(), 'X', 'x' FROM unnest(%(days)s) AS day"""
 
 
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
@@ -311,28 +347,18 @@ def test_a_notifier_is_rendered_for_each_alert(shop, notifier, channel, connecti
     assert notifier.subject.startswith("{{")
 
 
-def verification():
-    from reliability_airflow import verification_dag
-
-    dag = verification_dag(timedelta(hours=6))
-    assert dag.schedule == timedelta(hours=6)
-    return dag.task_dict["verify"]
-
-
-def test_what_the_verification_finds_is_told(shop, channel, connection):
-    execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
-    alert = task(channel)
-    alert.execute({})
-    assert channel.told == []
-    verification().execute({})
-    alert.execute({})
-    assert channel.told == [("CHANGED_BY_HAND", "begins")]
-
-
 def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     shop, channel, connection, monkeypatch
 ):
-    """A database of one topology is unavailable; the task is red after all others."""
+    """A database of one topology is unavailable; the task is red after all others.
+
+    What the verification finds is told.
+    """
+    from reliability_airflow import verification_dag
+
+    dag = verification_dag(6 * HOUR)
+    assert dag.schedule == 6 * HOUR
+    execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
 
     def failing(function):
         def fails(connection, topology, **options):
@@ -347,27 +373,26 @@ def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     monkeypatch.setattr(f"{inspect}.verify.verify", failing(verify))
     monkeypatch.setattr(f"{inspect}.alerts.record_conditions", failing(record_conditions))
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
-        verification().execute({})
+        dag.task_dict["verify"].execute({})
     assert rows(connection, "SELECT DISTINCT topology FROM reliability.verified") == [("shop",)]
     end_requests(connection)
     with pytest.raises(LedgerUnavailable, match="no warehouse"):
         task(channel).execute({})
-    assert len(channel.told) == 2
+    assert len(channel.told) == 3
+    assert ("CHANGED_BY_HAND", "begins") in channel.told
 
 
-def test_without_alerts_there_is_no_task_and_what_cannot_be_called_is_refused(airflow_home):
+def test_without_alerts_there_is_no_task_and_with_them_the_dag_is_the_same_at_each_parse(
+    notifier, channel
+):
+    """What cannot be called is refused."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
     from reliability_airflow import housekeeping_dag
 
     assert set(housekeeping_dag().task_dict) == {"sweep", "reconcile"}
     with pytest.raises(InvalidDefinition, match="neither a notifier nor a function"):
         task("ops@example.com")
-
-
-def test_the_dag_is_the_same_at_each_parse(notifier, channel):
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    from reliability_airflow import housekeeping_dag
-
     made = [DagSerialization.to_dict(housekeeping_dag(alerts=[notifier, channel])) for _ in "12"]
     assert made[0] == made[1]
     assert "0x" not in str(made[0])

@@ -18,28 +18,21 @@ from tests.support.fix_postgres import own_session
 CODE = """
 from reliability import Append, Avg, Count, FileSpout, Max, MemorySpout, State, Step, Sum
 from reliability import TableSpout, Topology
-
 FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
-
 def both(batch):
     return {{"days": batch, "months": batch.selectExpr("*", "date_format(day, 'yyyy-MM') month")}}
-
 def in_python(batch):
     from pyspark.sql import functions as F
     month = F.udf(month_of, "string")
     return {{"days": batch, "months": batch.withColumn("month", month("day"))}}
-
 def month_of(day):
     return f"{{day:%Y-%m}}"
-
 def lossy(batch):
     return both(batch) | {{"days": batch.where("price > 1")}}
-
 def states(price="numeric(14,2)"):
     totals = {{"orders": Count(), "revenue": Sum("price", price)}}
     return [State("days", key={{"day": "date"}}, values=totals),
             State("months", key={{"month": "text"}}, values=totals)]
-
 means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}}, values={{
     "orders": Count(), "mean": Avg("price", "numeric(14,2)"),
     "float": Avg("weight", "double precision"),
@@ -49,6 +42,10 @@ means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}},
                                           "CAST(price * 1e20BD AS decimal(28,2)) AS vast",
                                           "CAST(price * 1e20BD AS decimal(33,8)) AS most")}})
 good = Topology("good", FileSpout(FILES), states(), both)
+class Away(MemorySpout):
+    def plan(self, interval, allocated):
+        raise ConnectionError("no broker")
+away = Topology("away", Away({{"day": "date"}}, [], take=1), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
 narrow = Topology("narrow", FileSpout(FILES), states("bigint"), both)
@@ -58,22 +55,17 @@ table = Topology("table", TableSpout("sold", key="k", columns=["day", "price"]),
 full = Topology("full", FileSpout(FILES), states("numeric(2,2)"), both)
 failing = Topology("failing", FileSpout(FILES), states(), lambda batch: 1 / 0)
 no_frame = Topology("no_frame", FileSpout(FILES), states(), lambda batch: {{"days": batch}})
-
 def words(batch):
     return {{"words": batch}}
-
 def some_words(batch):
     from reliability import drop
     return {{"words": drop(batch, "word = 'a'", "too short")}}
-
 def some_lengths(words):
     from reliability import drop
     some = drop(words, "word = 'bb'", "no word")
     return {{"lengths": lengths(some)["lengths"], "others": words.selectExpr("word", "_x", "_n")}}
-
 def lengths(words):
     return {{"lengths": words.selectExpr("length(word) AS length", "count", "_x", "_n")}}
-
 memory = Topology(
     "memory",
     MemorySpout({{"word": "string"}}, [["a", "bb", "a\\0", "ccc", None]], take=4),
@@ -179,6 +171,7 @@ def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
         "state months: column revenue: 210.00 is not a valid numeric(2,2)",
     ) in errors("full")
     assert "division by zero" in errors("failing")[0][1]
+    assert errors("away") == [("SOURCE_UNREADABLE", "ConnectionError: no broker")]
     assert errors("no_frame")[0][0] == "SCHEMA_MISMATCH"
 
 
@@ -229,3 +222,5 @@ def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatc
         assert cursor.fetchone() == (0,)
     assert "the first 4 of 9 rows" in out
     assert "2013-01-01  4       10.00" in out.splitlines()
+    (pipeline / "a.csv").write_text("+10000-01-06,1\n")  # which Python does not have
+    assert "+10000-01-06  1       1" in check("csv", "--rows", "4").splitlines()

@@ -327,6 +327,8 @@ def test_files_that_came_late_are_lag(connection, tmp_path, monkeypatch):
     assert "looked at intervals from 1997-02-01" in say("lag", "--last", "1").stdout
     assert len(read("lag", "--last", "0")[0]["without_txid"]) == 1
 
+    (tmp_path / "1997-02" / "b.parquet").write_bytes(b"no Parquet")
+    say("lag", "--fail-after", "3600", "--last", "1", code=3)
     pipeline.write_text("1 / 0")
     del sys.modules["pipeline_of_cli"]
     (one,) = read("lag")

@@ -204,6 +204,7 @@ def test_all_that_can_become_of_a_txid(client, full):
 TOLD = {
     1: ("1:2", "It replaced 1:1: code not known, the same batch", "What it changed"),
     2: ("dry run", "would have changed", "division by zero", "no negative price", '{"price": -1}',
+        "exact: every key once ✓passed", "exact: later ·no result",
         "In quarantine", "a.csv4", "quarantine export rich 2",
         "2 dropped: no customer", "1 quarantined: no price", "was tried and changed nothing"),
     3: ("SOURCE_CHANGED", "refrozen: a corrected delivery", "failed"),

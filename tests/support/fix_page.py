@@ -190,12 +190,14 @@ AUDITED = """
     INSERT INTO reliability.audit (digest, name, of, severity, query)
     VALUES ('1', 'no negative price', 'contribution', 'warn', 'SELECT'),
            ('2', 'every key once', 'table', 'error', 'SELECT'),
-           ('3', 'it divides', 'contribution', 'warn', 'SELECT');
+           ('3', 'it divides', 'contribution', 'warn', 'SELECT'),
+           ('4', 'later', 'table', 'warn', 'SELECT');
     INSERT INTO reliability.audit_result (topology, txid, attempt_id, state, digest, violations,
                                           examples, problem, error_code, audited_at)
     VALUES ('rich', 2, 0, 'exact', '1', 2, ARRAY['{{"price": -1}}', '{{"price": -2}}'], NULL, NULL,
             clock_timestamp()),
            ('rich', 2, 0, 'exact', '2', 0, ARRAY[]::text[], NULL, NULL, clock_timestamp()),
+           ('rich', 2, 0, 'exact', '4', NULL, NULL, NULL, NULL, NULL),  -- not committed
            ('rich', 2, 0, 'exact', '3', NULL, NULL, 'division by zero', '22012', clock_timestamp())
 """
 

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 
 from reliability.core.alert import Alert, AlertKind
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.spout import Interval
 from reliability.core.txids import format_ranges, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import blocked_of, made_of
+from reliability.transaction.inspect.expected import GRACE
 from reliability.transaction.inspect.intervals import (
     IntervalReport,
     IntervalState,
@@ -126,23 +128,58 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
 
 def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
     lacking = intervals_without_commit(tx, topology, older_than=limit)
-    by_subject: dict[str, list[IntervalReport]] = {}  # one that stays hides none that comes later
-    for report in lacking.reports:
-        if report.state not in ON_PURPOSE:
-            is_own = report.interval and report.state is not IntervalState.MISSING  # a row of them
-            own = str(report.interval) if is_own and len(by_subject) < MOST_OF_A_KIND else ""
-            by_subject.setdefault(own, []).append(report)
-    for subject, late in by_subject.items():
-        counts = format_counts(replace(lacking, reports=tuple(late)).counts)
-        named = subject and f" ({subject})"
+    late = [report for report in lacking.reports if report.state not in ON_PURPOSE]
+    for subject, own in _by_subject(tx, topology, late, max(limit, GRACE)).items():
+        counts = format_counts(replace(lacking, reports=tuple(own)).counts)
+        first, last = own[0].interval, own[-1].interval
+        named = first and last and replace(first, end=last.end)
         yield Condition(
             kind=AlertKind.LAG,
             subject=subject,
-            what=f"for more than {limit}: {counts}{named}",
+            what=f"for more than {limit}: {counts}{f' ({named})' if subject and named else ''}",
             advice="Each has its reason and a next step.",
             command=f"reliability lag {topology}",
-            since=min((report.since for report in late if report.since), default=None),
+            since=min((report.since for report in own if report.since), default=None),
         )
+
+
+def _by_subject(
+    tx: DatabaseTransaction, topology: str, late: Sequence[IntervalReport], limit: timedelta
+) -> Mapping[str, Sequence[IntervalReport]]:
+    """Give each interval an alert: one that stays hides none that comes later.
+
+    Beyond MOST_OF_A_KIND, one alert is for all the others. They stay in it when others are over,
+    and only what lags since it began gets a place of its own.
+    """
+    missing = [r.interval for r in late if r.interval and r.state is IntervalState.MISSING]
+    names = _outages(tx, topology, missing, limit)
+    outages: dict[Interval | None, str] = dict(zip(missing, names, strict=True))
+    subjects = [outages.get(report.interval) or str(report.interval or "") for report in late]
+    ages = {row["subject"]: row["age"] for row in tx.all("open_lags", topology=topology)}
+    alone = {subject for subject in subjects if subject in ages}
+    by_subject: dict[str, list[IntervalReport]] = {}
+    for report, subject in zip(late, subjects, strict=True):
+        if subject not in alone:
+            was_told = "" in ages and report.age > limit + ages[""]
+            if was_told or len(alone) >= MOST_OF_A_KIND:
+                subject = ""
+            else:
+                alone.add(subject)
+        by_subject.setdefault(subject, []).append(report)
+    return by_subject
+
+
+def _outages(
+    tx: DatabaseTransaction, topology: str, missing: Sequence[Interval], limit: timedelta
+) -> Iterator[str]:
+    """Name each row of missing intervals after the last txid before it that was emitted in time.
+
+    The name stays while the outage grows, and while a backfill fills it from whichever end.
+    """
+    starts, txid = [row.start for row in missing], 0
+    for row in tx.all("last_in_time", topology=topology, starts=starts, limit=limit):
+        txid = row["txid"] or txid
+        yield f"missing after {txid}"
 
 
 def _expired(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:

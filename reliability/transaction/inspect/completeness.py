@@ -121,9 +121,13 @@ def _place(status: IntervalStatus) -> tuple[bool, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completeness:
-    """The intervals of a topology; each reason says why something of them is unknown."""
+    """The intervals of a topology; each reason says why something of them is unknown.
+
+    :param is_complete: all of them are, there is one, and nothing is unknown that could lack
+    """
 
     topology: str
+    is_complete: bool
     intervals: Sequence[IntervalStatus]
     expected_unknown: str | None
     source_error: str | None
@@ -148,13 +152,29 @@ def completeness_of(
         if wanted is None or (report.interval is not None and report.interval.overlaps(wanted))
     ]
     aside, unknown = _set_aside(connection, topology, times)
+    intervals = statuses(rows, reports, aside)
+    closed = connection.all("closed_intervals", topology=topology, most=None, **times)
+    expected = None if _cover(closed, wanted) else lacking.unknown
+    is_unknown = any((source.error, unreadable, unknown, expected, not intervals and not closed))
     return Completeness(
         topology=topology,
-        intervals=statuses(rows, reports, aside),
+        is_complete=not is_unknown and all(status.state == COMPLETE for status in intervals),
+        intervals=intervals,
         expected_unknown=lacking.unknown,
         source_error=source.error or unreadable,
         states_error=unknown,
     )
+
+
+def _cover(closed: Iterable[Row], wanted: Interval | None) -> bool:
+    """Say whether runs have emitted all of an interval; then no schedule has to say more."""
+    if wanted is None:
+        return False
+    reached = wanted.start
+    for row in sorted(closed, key=lambda row: row["interval_start"]):
+        if row["interval_start"] <= reached:
+            reached = max(reached, row["interval_end"])
+    return reached >= wanted.end
 
 
 def _since(
@@ -203,6 +223,7 @@ class Lag:
 
     :param txids: the uncommitted ones
     :param without_txid: items of the source; None if it could not be read
+    :param source_failed: it could not, although its module can be imported here
     :param looked_from: where the first interval starts that was looked at for items without a
         txid, if earlier ones were not
     :param expected_unknown: why the missing intervals are unknown; None if they are known
@@ -216,13 +237,14 @@ class Lag:
     oldest_age_seconds: float | None
     without_txid: Sequence[WithoutTxid] | None
     source_error: str | None
+    source_failed: bool
     looked_from: datetime | None
     intervals: Sequence[IntervalReport]
     expected_unknown: str | None
     is_cut: bool
 
     def is_over(self, seconds: float) -> bool:
-        """Say whether a txid or an interval has lacked a commit for longer, or items are late.
+        """Say whether a txid or an interval has lacked a commit for longer, or items may be late.
 
         What an untimed spout has not emitted is left to the next run.
         """
@@ -232,7 +254,7 @@ class Lag:
             if report.state.value in _LAGGING
         ]
         is_late = any(items.interval for items in self.without_txid or ())
-        return is_late or max([self.oldest_age_seconds or 0, *ages]) > seconds
+        return is_late or self.source_failed or max([self.oldest_age_seconds or 0, *ages]) > seconds
 
 
 def lag_of(connection: LedgerConnection, topology: str, source: Source) -> Lag:
@@ -248,6 +270,7 @@ def lag_of(connection: LedgerConnection, topology: str, source: Source) -> Lag:
         oldest_age_seconds=row["age"].total_seconds() if row["age"] else None,
         without_txid=source.without_txid,
         source_error=source.error,
+        source_failed=source.has_failed,
         looked_from=source.first.start if source.first else None,
         intervals=[*lacking.reports, *late],
         expected_unknown=lacking.unknown,

@@ -48,11 +48,13 @@ class WithoutTxid:
 class Source:
     """What was found in the source of a topology; None if it could not be read, and why.
 
+    :param has_failed: it could not be read, although its module can be imported
     :param first: the first interval that was looked at, if earlier ones were not
     """
 
     without_txid: Sequence[WithoutTxid] | None
     error: str | None
+    has_failed: bool = False
     first: Interval | None = None
 
     @property
