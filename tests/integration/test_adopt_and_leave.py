@@ -138,8 +138,7 @@ def old_shop(connection):
 
 @pytest.fixture
 def origin(request, template):
-    has_old = "old" in request.fixturenames
-    return request.getfixturevalue("old_ledger")[0] if has_old else template
+    return request.getfixturevalue("old_ledger")[0] if "old" in request.fixturenames else template
 
 
 @pytest.fixture
@@ -363,8 +362,7 @@ def what_there_is(connection):
         " WHERE relnamespace IN ('public'::regnamespace, 'reliability_contribution'::regnamespace)"
         " AND attnum > 0 AND NOT attisdropped ORDER BY 1, 2"
     )
-    known = "SELECT topology FROM reliability.topology"
-    return rows(connection, columns), rows(connection, known)
+    return rows(connection, columns), rows(connection, "SELECT topology FROM reliability.topology")
 
 
 def refused(connection, shop, said, table="small", error=AdoptNotPossible):
@@ -598,8 +596,7 @@ def test_an_adoption_is_whole_or_has_not_been(connection, old, monkeypatch):
             break
         assert what_there_is(connection) == before
     assert at > 5
-    sums = replace(shop, kinds=lambda _: kinds("before_")[:1])
-    assert shown(sums)["sums"] == old[1]["sums"]
+    assert shown(replace(shop, kinds=lambda _: kinds("before_")[:1]))["sums"] == old[1]["sums"]
 
 
 def test_a_type_that_changed_while_it_waited_is_refused(connection):

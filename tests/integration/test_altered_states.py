@@ -136,8 +136,7 @@ def altered(connection, old, *states):
     new.connection = connection
     new.topology = replace(old.topology, states=list(states), process=new.with_lengths, steps=())
     new.pipeline = replace(old.pipeline, runner=TransactionRunner(new.topology, connection))
-    done = alter(connection, new.topology, WHY)
-    return new, done
+    return new, alter(connection, new.topology, WHY)
 
 
 def assert_exact(connection):
@@ -233,8 +232,7 @@ def test_a_state_without_history_counts_the_new_value_from_its_last_txid_or_the_
         new.replay(2)
     else:
         new.commit(3)
-    found = rows(connection, "SELECT word, times, letters, known FROM words ORDER BY 1")
-    assert found == expected
+    assert rows(connection, "SELECT word, times, letters, known FROM words ORDER BY 1") == expected
 
 
 # --- a value less, a wider type ------------------------------------------------------------------
@@ -253,8 +251,7 @@ def test_a_value_that_is_removed_leaves_the_history_of_the_others(connection):
     new.replay(1, 2, 3)
     new.commit(4)
     assert_exact(connection)
-    names = [name for (name,) in rows(connection, COLUMNS)]
-    assert names == ["_rows", "_txid", "times", "word"]
+    assert [name for (name,) in rows(connection, COLUMNS)] == ["_rows", "_txid", "times", "word"]
 
 
 DIGESTS = (
@@ -481,8 +478,7 @@ def test_databases_may_be_sorted_as_the_ledgers_server_sorts(connection, add_dat
     others = ["Zone", "east"]  # as Python sorts them
     for name in others:
         add_database(name)
-    states = [State(n, values={"n": Count()}, database=n) for n in others]
-    library = Library(connection, *states)
+    library = Library(connection, *(State(n, values={"n": Count()}, database=n) for n in others))
     library.process(1)
     assert library.statuses() == ["1:0 PROCESSED"]
 

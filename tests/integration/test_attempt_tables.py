@@ -201,8 +201,7 @@ def test_what_no_two_tasks_have_staged_commits_as_it_is_and_the_rest_is_folded(s
 def test_two_rows_of_the_key_null_are_folded(connection, monkeypatch):
     """H10"""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
-    shop = Shop(connection, tasks=2)
-    shop.commit([row | {"k": None} for row in made(1)])
+    Shop(connection, tasks=2).commit([row | {"k": None} for row in made(1)])
     assert all(is_exact(connection).values())
 
 

@@ -109,8 +109,7 @@ def test_the_seal_folds_what_is_physically_there(emitted, connection):
         with pytest.raises(error):
             emitted.seal(grant)
         execute(connection, "TRUNCATE reliability_contribution.shop__per_day")
-    statuses = "SELECT status FROM reliability.attempt"
-    assert rows(connection, statuses) == [("FAILED",)] * len(DAMAGE)
+    assert rows(connection, "SELECT status FROM reliability.attempt") == [("FAILED",)] * len(DAMAGE)
     emitted.transact(1)
     assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
 

@@ -163,8 +163,7 @@ def test_only_what_this_attempt_has_staged_is_audited(shop, monkeypatch, min_row
     shop.process(2)
     shop.transact(1)
     shop.transact(2)
-    error = refused(shop, 3, "two rows")
-    assert error.what.count("two rows") == 3
+    assert refused(shop, 3, "two rows").what.count("two rows") == 3
 
 
 def test_a_key_in_two_notations_is_one_row_of_the_contribution(shop, connection):
@@ -343,8 +342,7 @@ audits
 
 
 def test_show_tells_what_audits_have_found(shop):
-    first = in_range("n", most=1, severity="warn")
-    state = sales(first, not_null("k"), unique("n"), audit("x", X))
+    state = sales(in_range("n", most=1, severity="warn"), not_null("k"), unique("n"), audit("x", X))
     refused(shop(state), [row(1), row(2), row(1)])
     assert AUDITS_SHOWN in say("show", "shop", "1:0").stdout
     assert read("show", "1:0")["audits"][0] == {
@@ -425,10 +423,8 @@ def test_sql_that_is_more_than_one_statement_commits_nothing(shop, connection, k
         return audit(between, sql, **more)
 
     shop = shop(sales(with_statement("DELETE FROM public.known"), with_statement("COMMIT")))
-    error = refused(shop, [row(1)], "DELETE is not allowed")
-    assert "transaction commands" in error.what
-    warns = with_audits(shop, sales(with_statement("SELECT 1", severity="warn")))
-    warns.do_again(1)
+    assert "transaction commands" in refused(shop, [row(1)], "DELETE is not allowed").what
+    with_audits(shop, sales(with_statement("SELECT 1", severity="warn"))).do_again(1)
     assert rows(connection, "SELECT count(*) FROM known") == [(1,)]
 
 

@@ -270,8 +270,7 @@ def test_floats_that_cancel_out_are_not_changed_by_hand(connection, monkeypatch,
         shop.commit([{"price": price}])
     shop.correct(1, [{"price": 1e16}])  # it is added last now
     assert shop.ask("SELECT total FROM totals") == [(0,)]
-    done = of(roll_back(connection, "shop", 3, "x").differences, "totals")
-    assert done.by_hand is None
+    assert of(roll_back(connection, "shop", 3, "x").differences, "totals").by_hand is None
 
 
 def appended(connection, *, as_view=False, **options):

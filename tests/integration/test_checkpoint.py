@@ -760,17 +760,12 @@ def test_a_topology_in_two_servers(second_server, connection, monkeypatch):
 # --- from end to end -----------------------------------------------------------------------------
 
 
-def counted(batch):
-    """The process function: both databases count the same rows."""
-    return {"here": batch, EAST: batch}
-
-
 def topology_of(name: str) -> Topology:
     values = {"seen": Count(), "total": Sum("n", "bigint")}
     return Topology(
         name,
         spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(30))], take=10),
-        process=counted,
+        process=lambda batch: {"here": batch, EAST: batch},
         states=[
             State("here", key={"n": "integer"}, values=values, table=f"{name}_here"),
             State(EAST, key={"n": "integer"}, values=values, table=f"{name}_east", database=EAST),

@@ -117,8 +117,7 @@ def test_an_opaque_state_can_give_back_the_last_txid_of_a_group_and_no_other(con
 def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(connection, monkeypatch):
     """K1: a person dropped it, and every sweep said that the ledger is corrupt."""
     for after in ("check_coordinator", "_expire", "_give_up_silent", "drain"):
-        staged = Staged(connection, "small")
-        staged.process(1, {"": [1]})
+        Staged(connection, "small").process(1, {"": [1]})
         drain(connection, "small")
         done = getattr(sweep_module, after)
 

@@ -327,8 +327,7 @@ def test_a_txid_is_parked_in_every_database(connection, elsewhere):
     done = park(connection, "shop", 1, "a broken file")
     assert [str(one.attempt) for one in done] == ["1:0", "2:0"]
     shop.replay(1)
-    asked = "SELECT n, (SELECT count(*) FROM log) FROM all_of_it"
-    assert shop.ask(asked) == [(12, 12)]
+    assert shop.ask("SELECT n, (SELECT count(*) FROM log) FROM all_of_it") == [(12, 12)]
 
 
 def test_the_next_batch_of_an_opaque_spout_starts_behind_the_parked_one(connection):

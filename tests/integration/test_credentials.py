@@ -286,8 +286,7 @@ def test_the_command_line_that_a_task_starts_is_told_the_addresses(
     monkeypatch.delenv("AIRFLOW_CONN_KEPT")
     for name, value in addresses.variables.items():
         monkeypatch.setenv(name, value)
-    file = Path(os.environ[ADDRESSES])
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(os.environ[ADDRESSES]).stat().st_mode) == 0o600
     assert isinstance(address_of("mart").ask, KeywordsInFile)
     assert database_at(address_of()) == database_at(address_of("mart")) == server.database
 

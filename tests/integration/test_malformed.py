@@ -212,8 +212,7 @@ def test_options_that_do_not_go_together_are_refused():
 
 def lose_and_double(batch):
     """Lose one row and double another: their number is right."""
-    first = batch.where("id <> 2")
-    return {"totals": first.unionByName(batch.where("id = 3"))}
+    return {"totals": batch.where("id <> 2").unionByName(batch.where("id = 3"))}
 
 
 def test_a_lost_and_a_doubled_record_are_named(tmp_path, spark):
@@ -259,8 +258,7 @@ def test_a_record_has_the_same_id_however_spark_cuts_the_work(tmp_path, spark):
     meta = meta_of(spout)
     frame = spout.frame(spark, meta)
     found = {row["note"]: row for row in frame.where("id = 24999").collect()}
-    again = {row["note"]: row for row in frame.repartition(7).where("id = 24999").collect()}
-    assert found == again
+    assert found == {row["note"]: row for row in frame.repartition(7).where("id = 24999").collect()}
     assert fold_of(frame) == meta.emitted
 
 

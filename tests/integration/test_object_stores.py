@@ -167,8 +167,7 @@ def test_a_table_of_iceberg_is_read_from_it(store, spark, tmp_path, monkeypatch)
     orders.append((3, "Mon", 9))
     [one] = batches_of(replace(orders.spout, max_versions_per_batch=2))
     orders.spout.verify(one)
-    found = read(spark, orders.spout, one)
-    assert found == Counter([(1, "Mon", 5), (2, "Tue", 7), (3, "Mon", 9)])
+    assert read(spark, orders.spout, one) == Counter([(1, "Mon", 5), (2, "Tue", 7), (3, "Mon", 9)])
 
 
 # --- listing and identity ------------------------------------------------------------------------

@@ -136,8 +136,7 @@ def test_a_commit_is_refused_when_a_trigger_keeps_an_appended_row_back(
         assert shop.tables() == before
         as_user(connection, "DROP TRIGGER g ON log")
         shop.replay(txid)
-        found = rows(connection, f"SELECT count(*) FROM log WHERE _txid = {txid}")
-        assert found == [(6,)]
+        assert rows(connection, f"SELECT count(*) FROM log WHERE _txid = {txid}") == [(6,)]
 
 
 def test_a_commit_that_a_trigger_keeps_rows_of_back_names_the_trigger(shop, connection):

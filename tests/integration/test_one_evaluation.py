@@ -77,8 +77,7 @@ def rolled(pandas):
 
 def rolled_in_arrow(batches):
     for batch in batches:
-        numbers = [random.getrandbits(40) for _ in range(batch.num_rows)]
-        yield batch.append_column("r", numbers)
+        yield batch.append_column("r", [random.getrandbits(40) for _ in range(batch.num_rows)])
 
 
 def a_function_of_rows(batch):
@@ -89,8 +88,7 @@ def a_function_of_rows(batch):
 def a_function_of_partitions(batch):
     """Spark does not know whether its result differs, and it cannot be marked."""
     shown = show_accounting(batch.select("k", "g", "tags"))
-    types = "k long, g long, tags array<long>, _x long, _n long, r long"
-    return shown.mapInPandas(rolled, types)
+    return shown.mapInPandas(rolled, "k long, g long, tags array<long>, _x long, _n long, r long")
 
 
 def all_together(batch):
@@ -279,8 +277,7 @@ def test_rows_are_chosen_once_whatever_stands_below_the_choice(batch, no_cache, 
     """V5: two copies that Spark had given other columns were evaluated each, without an error."""
     frames = [show_accounting(frame) for frame in make(hide_accounting(batch))]
     assert [choices(frame) for frame in frames] == [1, 1]
-    once = evaluate_once([batch], frames)
-    assert [choices(frame) for frame in once] == [0, 0]
+    assert [choices(frame) for frame in evaluate_once([batch], frames)] == [0, 0]
 
 
 def choices(frame):
@@ -521,5 +518,4 @@ def test_what_is_one_evaluation_or_has_only_the_batch_in_common_is_read(processe
 
 
 def test_a_lateral_join_of_one_state_is_no_second_evaluation_of_its_subquery(processed):
-    found = processed(with_a_table_function, ["one", "other"], ["r"])
-    assert len(found["one"]) == ROWS
+    assert len(processed(with_a_table_function, ["one", "other"], ["r"])["one"]) == ROWS

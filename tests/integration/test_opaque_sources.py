@@ -69,8 +69,7 @@ def follows(shop, txid):
 
 
 def counted(shop):
-    found = shop.ask("SELECT n, (SELECT count(*) FROM log) FROM all_of_it")
-    [(rows, appended)] = found or [(0, 0)]
+    [(rows, appended)] = shop.ask("SELECT n, (SELECT count(*) FROM log) FROM all_of_it") or [(0, 0)]
     assert rows == appended
     return rows
 
@@ -277,11 +276,6 @@ def pieces(file, connection):
     return pipeline
 
 
-def parts(connection):
-    asked = "SELECT txid, batch_meta -> 0 -> 'first_row' FROM reliability.attempt ORDER BY txid"
-    return rows(connection, asked)
-
-
 def test_a_file_that_is_exchanged_under_an_uncommitted_piece_is_cut_anew(pieces, file, connection):
     """E4: the attempt that has the piece finds it out, and the next one reads what is there."""
     pieces.begin(1)
@@ -290,15 +284,15 @@ def test_a_file_that_is_exchanged_under_an_uncommitted_piece_is_cut_anew(pieces,
         pieces.begin(2)
     write(file, group=2)
     pieces.begin(2)
-    assert parts(connection) == [(1, 0), (2, 2)]
+    parts = "SELECT txid, batch_meta -> 0 -> 'first_row' FROM reliability.attempt ORDER BY txid"
+    assert rows(connection, parts) == [(1, 0), (2, 2)]
 
 
 def test_a_file_that_is_exchanged_under_a_committed_piece_is_a_persons_to_mend(
     pieces, file, connection
 ):
     """E4, E6: nothing that an attempt could read would be the rest of that file."""
-    grant = pieces.begin(1)
-    meta = read_batch_meta(connection, grant)
+    meta = read_batch_meta(connection, pieces.begin(1))
     with connection.transaction() as tx:
         freeze(tx, "pieces", 1, meta.items)
     for group, why in ((4, "was emitted in pieces"), (3, "has other row groups now")):

@@ -77,8 +77,7 @@ def test_a_spout_of_ones_own_goes_all_the_way(document, pipeline, connection):
 def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(
     document, python_pipeline, connection
 ):
-    first = python_pipeline(topology(document))
-    first.emit(None)
+    python_pipeline(topology(document)).emit(None)
     with connection.transaction() as tx:
         tx.cursor.execute(
             "SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction"

@@ -243,8 +243,7 @@ def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_yo
 
 
 def test_an_interval_is_in_utc_whatever_zone_it_came_in():
-    tokyo = timezone(timedelta(hours=9))
-    start = datetime(2026, 1, 2, 9, tzinfo=tokyo)
+    start = datetime(2026, 1, 2, 9, tzinfo=timezone(timedelta(hours=9)))
     assert str(Interval(start, start + timedelta(days=1))) == "2026-01-02"
     with pytest.raises(ValueError, match="time zone"):
         Interval(datetime(2026, 1, 1), datetime(2026, 1, 2))

@@ -216,8 +216,7 @@ def test_a_refreeze_ends_corrections_and_a_dry_run_of_it_reads_none(
 
     runner, work = committed.runner, committed.work(None)
     committed.max_tries += 1
-    who = replace_in(committed.who(work.task), is_dry_run=True)
-    asked = runner.contact(1, who).request_id
+    asked = runner.contact(1, replace_in(committed.who(work.task), is_dry_run=True)).request_id
     dry_run = runner.run(1, asked, work, committed, as_refrozen=True)
     assert dry_run is not None
     changed = {one.state: (one.rows_added, one.rows_removed) for one in dry_run.differences}
@@ -623,8 +622,7 @@ def test_who_takes_corrections_back_is_told_what_makes_the_tables_agree(connecti
     assert rows(connection, COUNTING) == [(2,)]
     skip(connection, "shop", 4, "a test")
     execute(connection, CORRECTED, txids=[4])
-    said = call("forget", "shop", "4", "--reason", "x").stdout
-    assert said == "1 corrections are taken back\n"
+    assert call("forget", "shop", "4", "--reason", "x").stdout == "1 corrections are taken back\n"
 
 
 def test_what_was_forgotten_is_neither_compacted_nor_committed_with_its_corrections(connection):

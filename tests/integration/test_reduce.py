@@ -67,8 +67,7 @@ def test_spark_and_postgres_aggregate_alike(shared_connection, spark, name):
     with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[name])
         for txid, rows in batches.items():
-            fold = stage(one, spark.createDataFrame(rows, SCHEMA), txid)
-            assert fold.count == len(rows)
+            assert stage(one, spark.createDataFrame(rows, SCHEMA), txid).count == len(rows)
             one.change(txid, 0, None)
         assert found(one) == expected(one.state, batches)
         stage(one, spark.createDataFrame(corrected, SCHEMA), 1, 1)
@@ -83,8 +82,7 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(shared_connectio
         " array(map('t', TIMESTAMP'1893-03-31 23:59:59.123456Z')) AS l, '{\"j\": [1.50]}' AS t,"
         " 1L AS _x, 1L AS _n"
     )
-    by = {"_n": "bigint"}
-    values = {c: Latest(c, by, "jsonb") for c in ("m", "l", "t")}
+    values = {c: Latest(c, {"_n": "bigint"}, "jsonb") for c in ("m", "l", "t")}
     with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", key={"s": "jsonb"}, values=values | {"n": Count()}))
         for txid in (1, 2):

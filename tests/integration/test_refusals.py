@@ -213,8 +213,7 @@ def test_a_right_that_is_missing_in_another_database_is_found_before_spark_runs(
 ):
     """S6, C6"""
     east = add_database("east")
-    states = (LONGEST, State("words", values=WORDS.values, database="east"))
-    shop = shop_of(connection, *states)
+    shop = shop_of(connection, LONGEST, State("words", values=WORDS.values, database="east"))
     shop.deliver([row("a")])
     execute(east, "REVOKE INSERT ON public.words FROM reliability")
     with pytest.raises(RightMissing, match=r"database east: .*GRANT INSERT ON TABLE public.words"):

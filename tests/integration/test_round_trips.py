@@ -29,8 +29,7 @@ def counted(connection, tmp_path, monkeypatch):
         write_file(tmp_path / f"txids/{number}.parquet", columns_of([1, 2]))
     with doomed() as fate, LedgerConnection(connection.dsn) as session:
         transactions = Transactions(session, topologies.txids, DirectStaging())
-        who = transactions._contact("emit")
-        emit(session, topologies.txids, None, who, max_batches=TXIDS)
+        emit(session, topologies.txids, None, transactions._contact("emit"), max_batches=TXIDS)
         yield transactions, fate
 
 
@@ -53,8 +52,7 @@ def test_begin_seal_and_a_lone_commit_take_few_round_trips(counted, monkeypatch)
         sealed = fate.round_trips
         drain(transactions.connection, "txids")
         begun, staged = submitted
-        took = {"begin": begun - before, "seal": sealed - staged}
-        assert took == {"begin": 7, "seal": 8}
+        assert {"begin": begun - before, "seal": sealed - staged} == {"begin": 7, "seal": 8}
         assert fate.round_trips - sealed == 4
 
 

@@ -108,8 +108,7 @@ def test_what_a_failed_run_leaves_the_next_one_takes_up(run, connection, broken)
     command = "reliability run shop --interval '1997-01'"
     assert [(one["txids"], one["next_step"]) for one in left] == [([1], command), ([2], command)]
     broken.clear()
-    done = run(month(1997, 2))
-    assert [str(one.attempt)[0] for one in done] == ["1", "2", "3"]
+    assert [str(one.attempt)[0] for one in run(month(1997, 2))] == ["1", "2", "3"]
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
 
 
@@ -278,6 +277,5 @@ def test_both_ways_run_a_real_spark_submit(connection):
     options = ("--master", "local[2]", "--conf", "spark.ui.enabled=false")
     assert "nothing to emit" in say("run", "global_count", *options).stdout
     drop_topology(connection, "global_count")
-    module = ("--module", "spark_apps.global_count")
-    said = say("run", "global_count", *module, *options).stdout
+    said = say("run", "global_count", "--module", "spark_apps.global_count", *options).stdout
     assert said.startswith("1:0 committed as c=1\n  global_count: ")

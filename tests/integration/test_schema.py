@@ -117,8 +117,7 @@ def test_todays_code_works_with_the_ledger_of_the_next_release(connection, add_m
         process=lambda batch: {"words": batch},
         states=[State("words", key={"word": "text"}, values={"times": Count()})],
     )
-    pipeline = pipeline_of(topology, connection).take_in()
-    pipeline.replay(1)
+    pipeline_of(topology, connection).take_in().replay(1)
     asked = "SELECT kind, status FROM reliability.request ORDER BY number"
     assert rows(connection, asked) == [("COMMIT", "SATISFIED"), ("REPLAY", "SATISFIED")]
 
@@ -177,8 +176,7 @@ def test_a_file_that_changes_after_it_was_applied_is_refused(connection, next_re
 
 def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(connection, next_release):
     execute(connection, DECLARE)
-    file = sorted(next_release.glob("*.sql"))[-1]
-    file.write_text(f"{NEXT}\nSELECT 1 / 0;")
+    sorted(next_release.glob("*.sql"))[-1].write_text(f"{NEXT}\nSELECT 1 / 0;")
     with pytest.raises(Exception, match="division by zero"):
         migrate(connection, migrations(next_release))
     check_migrated(connection)

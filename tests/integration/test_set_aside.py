@@ -330,8 +330,7 @@ def elements(batch):
 
 
 def test_each_element_is_accounted_for(spark, in_lines):
-    found = Called.of(spark, in_lines(elements, *ELEMENTS))
-    assert found.unaccounted() == [*ELEMENTS[2:]]
+    assert Called.of(spark, in_lines(elements, *ELEMENTS)).unaccounted() == [*ELEMENTS[2:]]
 
 
 # --- what the quarantine shows -------------------------------------------------------------------

@@ -432,8 +432,7 @@ def test_an_older_version_that_commits_late_is_read_late(accounts, database, con
     )
     spout = replace(accounts.runner.topology.spout, lag_seconds=60, lag_column="at")
     first = pipeline_of(replace(accounts.runner.topology, spout=spout), connection)
-    patient = "-c idle_in_transaction_session_timeout=0"
-    slow = psycopg2.connect(connection.dsn, options=patient)
+    slow = psycopg2.connect(connection.dsn, options="-c idle_in_transaction_session_timeout=0")
     slow.set_session(readonly=False)
     slow.cursor().execute("UPDATE public.accounts SET balance = 11 WHERE id = 1")
     database.execute("UPDATE accounts SET balance = 21 WHERE id = 2")

@@ -83,8 +83,7 @@ def test_every_setting_that_changes_values_is_pinned(hostile, spark):
 def test_a_deprecated_setting_that_the_host_has_not_set_stays_unset(spark):
     """Spark warned of it in the log of every driver, and nobody could do anything about it."""
     pin_new_sessions(spark)
-    application = spark.sparkContext.getConf()
-    assert not any(application.contains(name) for name in DEPRECATED)
+    assert not any(spark.sparkContext.getConf().contains(name) for name in DEPRECATED)
 
 
 def test_no_pinned_setting_is_unknown_to_spark(spark):
@@ -223,8 +222,7 @@ def hostile_application(spark):
 
 
 def here_and_in_another_session(batch):
-    other = batch.sparkSession.newSession()
-    there = other.range(1).select().join(batch)
+    there = batch.sparkSession.newSession().range(1).select().join(batch)
     return {"here": expressions(batch)["shown"], "there": expressions(there)["shown"]}
 
 
@@ -245,8 +243,7 @@ def in_tokyo(batch):
 def in_another_session_in_tokyo(batch):
     other = batch.sparkSession.newSession()
     other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    low = reliability.quarantine(other.range(1).select().join(batch), "n < 0", "low")
-    return {"shown": low}
+    return {"shown": reliability.quarantine(other.range(1).select().join(batch), "n < 0", "low")}
 
 
 @pytest.mark.parametrize("process", [in_tokyo, in_another_session_in_tokyo])
@@ -268,10 +265,6 @@ def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(spark, pr
     assert (kept, aside) == (([told] * 2, []) if process is in_tokyo else ([told], [told]))
 
 
-def pass_on(batch):
-    return {"total": batch}
-
-
 def configure(batch):
     batch.sparkSession.conf.set("spark.sql.ansi.enabled", "false")
     return {"total": batch}
@@ -282,7 +275,7 @@ def test_a_sum_that_overflows_is_an_error(connection, hostile):
     topology = Topology(
         "sums",
         spout=MemorySpout({"n": "bigint"}, [[2**63 - 1, 1]], 2),
-        process=pass_on,
+        process=lambda batch: {"total": batch},
         states=[State("total", values={"n": Sum("n")})],
     )
     pipeline = pipeline_of(topology, connection, hostile)

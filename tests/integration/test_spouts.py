@@ -204,8 +204,7 @@ def test_late_rows_get_a_txid_of_their_own(connection, orders):
     )
     assert pipeline.again().emit(None) == [1]  # else a replay would take in what came since
     assert pipeline.again("third").emit(None) == [2, 3]
-    late = {1: "{[1,3),[4,7),[9,11)}", 2: "{[3,4),[8,9)}", 3: "{[12,13)}"}
-    assert keys_of(connection) == late
+    assert keys_of(connection) == {1: "{[1,3),[4,7),[9,11)}", 2: "{[3,4),[8,9)}", 3: "{[12,13)}"}
 
 
 def test_a_row_that_is_gone_is_found_at_the_next_emission_and_by_its_txid(connection, orders):
@@ -498,8 +497,7 @@ def test_text_is_verified_by_its_records_or_by_count(tmp_path, connection, pipel
     shop = pipeline(sales(spout))
     assert shop.emit(None) == [1]
     meta = batch_of(connection, 1)
-    numbered = fold_rows(0, 3) + fold_rows(1, 3)
-    assert meta.emitted == (Fold(0, 6) if counted else numbered)
+    assert meta.emitted == (Fold(0, 6) if counted else fold_rows(0, 3) + fold_rows(1, 3))
     read = spout.frame(shop.spark, meta).collect()
     assert {row.note for row in read} == {'two\nlines, "quoted"', None}
     assert len({row["_x"] for row in read}) == 6
@@ -579,8 +577,7 @@ def test_a_batch_without_items_has_the_same_columns(tmp_path, spark, orders):
         spout_of(columns=["id", "price"], opaque=True),
         MemorySpout(schema={"n": "bigint"}, partitions=[[1]], take=1, opaque=True),
     ]
-    empty = BatchMeta(items=(), emitted=Fold())
-    frames = [spout.frame(spark, empty) for spout in spouts]
+    frames = [spout.frame(spark, BatchMeta(items=(), emitted=Fold())) for spout in spouts]
     full = spouts[0].frame(spark, meta_of(spouts[0]))
     assert frames[0].dtypes == full.dtypes == frames[1].dtypes == frames[3].dtypes
     assert frames[2].columns == ["id", "price", "_x", "_n"]

@@ -303,8 +303,7 @@ def test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null(
     tx, aggregator, is_one_commit
 ):
     """H6: whatever the first column says, and whichever of them commits first."""
-    by = {"day": "date", "point": "bigint"}
-    values = {"v": aggregator("v", by, "text")}
+    values = {"v": aggregator("v", {"day": "date", "point": "bigint"}, "text")}
     one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
     day = 1 if aggregator is First else 3
     unknown = order_of(day, 1, point=None, v="unknown")
@@ -452,11 +451,9 @@ class NonTransactional(OneState):
 
     def change(self, txid, attempt_id, replaced):
         assert isinstance(self.tables, KeyedState)
-        added = self.tables.folded_attempt()
-        statement = self.tables.combine(added)
-        place = {"txid": txid, "attempt_id": attempt_id}
-        self.tx.run(statement, **place)
-        self.tx.run(self.tables.clean(), **place)
+        statement = self.tables.combine(self.tables.folded_attempt())
+        self.tx.run(statement, txid=txid, attempt_id=attempt_id)
+        self.tx.run(self.tables.clean(), txid=txid, attempt_id=attempt_id)
         self.attempts[txid] = attempt_id
 
 
