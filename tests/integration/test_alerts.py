@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -356,7 +357,7 @@ def test_a_topology_that_cannot_be_verified_or_looked_at_stops_no_other(
     """
     from reliability_airflow import verification_dag
 
-    dag = verification_dag(6 * HOUR)
+    dag: Any = verification_dag(6 * HOUR)
     assert dag.schedule == 6 * HOUR
     execute(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
 

@@ -17,7 +17,7 @@ from reliability.core.spout import Interval
 from reliability.core.txids import format_ranges, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.read_rows import blocked_of, made_of
-from reliability.transaction.inspect.expected import GRACE
+from reliability.transaction.emit.expected import GRACE
 from reliability.transaction.inspect.intervals import (
     IntervalReport,
     IntervalState,
