@@ -88,13 +88,16 @@ def read_source(
 
     :param most, wanted: as in `look_at`
     """
+    is_timed = False
     try:
-        return look_at(connection, topology_from_code(connection, topology), most, wanted)
+        found = topology_from_code(connection, topology)
+        is_timed = found.spout.timed  # what another has not emitted is left to the next run
+        return look_at(connection, found, most, wanted)
     except TopologyNotFound as error:
         return Source(without_txid=None, error=str(error))
     except Exception as error:  # a user's spout may raise anything
         named = "" if isinstance(error, ReliabilityError) else f"{type(error).__name__}: "
-        return Source(without_txid=None, error=f"{named}{error}", has_failed=True)
+        return Source(without_txid=None, error=f"{named}{error}", has_failed=is_timed)
 
 
 def _page(lags: Sequence[Lag]) -> Iterator[Part]:

@@ -159,15 +159,17 @@ def monthly(**options):
     return Schedule(cron="0 0 1 * *", time_zone="UTC", first_start=FIRST, **options)
 
 
-def missing(schedule, gaps=EVERYTHING, now=NOW):
+def missing(schedule, gaps=EVERYTHING, now=NOW, wanted=None):
     spans = (Gap(*gap) for gap in gaps)
-    return [str(interval) for interval in missing_intervals(schedule, spans, now)]
+    return [str(interval) for interval in missing_intervals(schedule, spans, now, wanted)]
 
 
 def test_the_interval_that_has_not_ended_is_not_missing():
     assert missing(monthly())[-1] == "2026-05"
     assert missing(monthly(), now=datetime(2026, 6, 1, 0, 9, tzinfo=UTC))[-1] == "2026-04"
     assert missing(monthly(), now=datetime(2026, 6, 1, 0, 10, tzinfo=UTC))[-1] == "2026-05"
+    may = Interval.parse("2026-05 UTC")  # who asks for it may not take it for complete
+    assert missing(monthly(), now=may.end, wanted=may) == ["2026-05"]
 
 
 def of_month(month, day=1):
@@ -204,6 +206,7 @@ def test_periods_are_counted_from_the_run_before():
 def test_a_long_time_without_emissions_is_cut():
     schedule = Schedule(period=timedelta(minutes=1), first_start=FIRST)
     assert len(missing(schedule)) == MOST + 1
+    assert len(missing(schedule, wanted=Interval.parse("2026-06-14T23 UTC"))) == 60
 
 
 def test_a_start_between_two_ticks_begins_with_the_next_one():

@@ -37,17 +37,23 @@ class ScheduleNotEvaluated(Exception):
     """The intervals of a schedule cannot be computed; the text says why."""
 
 
-def missing_intervals(schedule: Schedule, gaps: Iterable[Gap], now: datetime) -> list[Interval]:
+def missing_intervals(
+    schedule: Schedule, gaps: Iterable[Gap], now: datetime, wanted: Interval | None = None
+) -> list[Interval]:
     """Return the intervals that should have been emitted and that no run has tried to, ascending.
 
     An interval is expected from its end plus GRACE on. Without catchup, or if the DAG has no
     start date, nothing is expected before the first interval that was ever emitted. At most
     MOST + 1 are returned.
 
+    :param wanted: only those that overlap it; who asks for it asks whether all of it is there, so
+        they are expected from their ends on
     :raises ScheduleNotEvaluated: see `intervals`
     """
-    missing = chain.from_iterable(_in_gap(schedule, gap, now - GRACE) for gap in gaps)
-    return list(islice(missing, MOST + 1))
+    due = now - GRACE if wanted is None else now
+    missing = chain.from_iterable(_in_gap(schedule, gap, due) for gap in gaps)
+    asked = (each for each in missing if wanted is None or each.overlaps(wanted))
+    return list(islice(asked, MOST + 1))
 
 
 def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:

@@ -129,7 +129,7 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
 def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
     lacking = intervals_without_commit(tx, topology, older_than=limit)
     late = [report for report in lacking.reports if report.state not in ON_PURPOSE]
-    for subject, own in _by_subject(tx, topology, late, max(limit, GRACE)).items():
+    for subject, own in _by_subject(tx, topology, late, limit).items():
         counts = format_counts(replace(lacking, reports=tuple(own)).counts)
         first, last = own[0].interval, own[-1].interval
         named = first and last and replace(first, end=last.end)
@@ -152,7 +152,7 @@ def _by_subject(
     and only what lags since it began gets a place of its own.
     """
     missing = [r.interval for r in late if r.interval and r.state is IntervalState.MISSING]
-    names = _outages(tx, topology, missing, limit)
+    names = _outages(tx, topology, missing, max(limit, GRACE))
     outages: dict[Interval | None, str] = dict(zip(missing, names, strict=True))
     subjects = [outages.get(report.interval) or str(report.interval or "") for report in late]
     ages = {row["subject"]: row["age"] for row in tx.all("open_lags", topology=topology)}

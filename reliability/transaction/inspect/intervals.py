@@ -218,11 +218,9 @@ def _missing(
         first = row["first_scheduled"]
         spans = [gap for gap in spans if first and gap.start and gap.start >= first]
     try:
-        missing = missing_intervals(schedule, spans, now)
+        missing = missing_intervals(schedule, spans, now, wanted)
     except ScheduleNotEvaluated as error:
         return [], str(error), False
-    if wanted is not None:
-        missing = [interval for interval in missing if interval.overlaps(wanted)]
     rows: list[list[Interval]] = []  # those that follow each other
     for interval in missing[:MOST]:
         if older_than is not None and now - interval.end <= older_than:
