@@ -237,7 +237,7 @@ class _Check(Drive):
         do()
         verb = do.__name__
         damaged = self._damaged()
-        if not damaged - before:
+        if not damaged - before and len(before) < len(self.txids.batches):
             self.says(f"verify: after {verb}() of the source it says nothing new of any txid")
         for txid, meta in self.txids.batches.items():
             if txid in damaged:
@@ -245,9 +245,7 @@ class _Check(Drive):
             elif self.read(txid, meta) != self.first_rows[txid]:
                 self.says(f"frame: after {verb}() txid {txid} reads other rows, and verify says "
                            "nothing")  # fmt: skip
-        with self.allowing(f"plan after {verb}() and refreeze"):
-            again = self.plan()
-        if again:
+        if not self._damaged() and (again := self.plan()):  # otherwise it may refuse the source
             self.says(f"plan: after {verb}() and a refreeze it lists {names_of(again)}")
 
     def _damaged(self) -> set[int]:

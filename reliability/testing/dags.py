@@ -113,7 +113,7 @@ def _slow_imports(files: Sequence[str], most_seconds: float) -> Iterator[str]:
         if seconds > most_seconds:
             yield f"{name} takes {seconds:.1f} s to import, more than {most_seconds:g} s"
     for path in unanswered:
-        yield f"{Path(path).name} cannot be imported by itself: its process ends before that"
+        yield f"{Path(path).name} cannot be imported by itself: it ends the process"
 
 
 def _topologies(dags: Any) -> Iterator[Topology]:

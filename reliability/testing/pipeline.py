@@ -198,16 +198,19 @@ class Pipeline:
         """Return the rows of all states, to be compared."""
         return {state: _comparable(self.rows(state)) for state in self._states()}
 
-    def expected_tables(self) -> Tables:
+    def expected_tables(self, *, has_committed: bool = True) -> Tables:
         """Return the tables of a run with which others are compared.
 
-        :raises AssertionError: no txid has committed rows, so that they would show nothing
+        :param has_committed: whether its end is a commit, and not a refusal or a rollback
+        :raises AssertionError: no txid has (committed) rows, so that they would show nothing
         """
         with session() as connection:
-            assert connection.first("any_committed_rows") is not None, (
-                "nothing was processed, so nothing is shown: no txid has committed rows of its"
-                " source. Check the interval and the files"
-            )
+            facts = connection.one("rows_of_sources")
+        assert facts["any_committed" if has_committed else "any"], (
+            "nothing was processed, so nothing is shown: no txid has "
+            f"{'committed ' if has_committed else ''}rows of its source. Check the interval and "
+            "the files"
+        )
         return self.tables()
 
     def replay(self) -> None:

@@ -271,10 +271,11 @@ SELECT FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND status = 'COMMITTED';
 
--- any_committed_rows --
--- A txid, of any topology, that has committed rows of its source: without one, a test shows nothing.
-SELECT topology, txid FROM reliability.transaction
- WHERE committed_attempt IS NOT NULL AND emitted_count > 0 LIMIT 1;
+-- rows_of_sources --
+-- Whether txids, of any topology, have rows of their sources, and have committed some: otherwise a test
+-- shows nothing.
+SELECT count(*) > 0 AS any, count(committed_attempt) > 0 AS any_committed
+  FROM reliability.transaction WHERE emitted_count > 0;
 
 -- record_cleaned --
 -- Record that the staged rows of an ended attempt are deleted.

@@ -63,7 +63,7 @@ def test_each_thing_that_is_wrong_is_told(write, tmp_path):
     for sentence in (
         "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
         "own_one.py imports numpy, pandas",
-        "own_ends.py cannot be imported by itself: its process ends",
+        "own_ends.py cannot be imported by itself: it ends the process",
         "table public.orders is written by ends and one and slow and two",
         "connection no_such_spark, needed by one, is not there or cannot be read",
         "connection spark_default, needed by ends, slow, two, is not there or cannot be read",
