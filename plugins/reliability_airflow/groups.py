@@ -122,8 +122,12 @@ def topology_group(
         **(default_args or {}),
     }
     _check_place(topology, group)
-    own = {"conn_id": "spark_default", "conf": {}}
-    own |= {name: value for name, value in (default_args or {}).items() if name in own}
+    of_spark = {name: (default_args or {}).get(name) for name in ("conn_id", "conf")}
+    options = {name: value for name, value in options.items() if value is not None}
+    own: dict[str, Any] = {
+        "conn_id": of_spark["conn_id"] or "spark_default",
+        "conf": of_spark["conf"] or {},
+    }
     with group:
         build_tasks(
             topology,

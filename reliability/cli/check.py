@@ -61,7 +61,8 @@ def check(
     try:
         checked = _check_all(loaded, read, files or [], rows)
     except ImportError as error:
-        raise NotPossible(str(error), "install pyspark on this host.") from error
+        lacks = (error.name or "pyspark").partition(".")[0]
+        raise NotPossible(str(error), f"install {lacks} on this host.") from error
     code = FOUND if any(sample.errors for sample in checked) else 0
     document = {"topology": topology, "samples": checked}
     answer(document, _page(checked), as_json=as_json, code=code)

@@ -380,7 +380,7 @@ def language(check: str, messages: str) -> CheckResult:
 
     :param messages: lc_messages of this session; at a login, the server's own counts
     """
-    if re.split(r"[_. ]", messages)[0] in ("", "C", "POSIX", "en", "English"):
+    if re.split(r"[-_. ]", messages)[0] in ("", "C", "POSIX", "en", "English"):
         return _ok(check, messages)
     what = f"{messages}: a refused login is taken for an outage, and tasks wait for days"
     return _warning(check, what, "set lc_messages = 'C' in postgresql.conf")

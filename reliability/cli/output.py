@@ -13,6 +13,7 @@ import typer
 from reliability.cli.terminal import stdout
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
+from reliability.core.names import COMMAND_LINE
 from reliability.core.txids import format_txids, name_txids, with_noun
 from reliability.transaction.correct.rollback import RunToClear
 
@@ -92,7 +93,8 @@ def each_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     for run in runs:
         also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
         named = name_txids(run.txids, run.intervals)
-        yield f"  {run.next_step}: {named}{also}"
+        then = "  #" if run.dag_id == COMMAND_LINE else ":"  # behind a command, or a sentence
+        yield f"  {run.next_step}{then} {named}{also}"
 
 
 def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:

@@ -37,8 +37,8 @@ SELECT subject, clock_timestamp() - begun_at AS age FROM reliability.alert
  WHERE topology = %(topology)s AND kind = 'LAG' AND ended_at IS NULL;
 
 -- last_in_time --
--- The last txid before each moment, and not before the moment that precedes it, whose interval was emitted
--- before it lagged. NULL: none was.
+-- The last txid between each moment and the one before whose interval was emitted before it lagged. NULL:
+-- there is none.
 SELECT (SELECT t.txid FROM reliability.transaction t
          WHERE t.topology = %(topology)s AND t.interval_start < m.start
            AND t.interval_start >= coalesce(m.previous, '-infinity')

@@ -75,10 +75,10 @@ class RunToResume:
     """A run of Airflow, and the part of it to clear.
 
     :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run,
-        None for a run that is cleared already and needs a slot
+        None for a run that is cleared already and needs a slot, or if there is a next step
     :param because: why, for a person
-    :param next_step: what a person has to do, if nothing can be cleared because Airflow no longer
-        has the run, or never had its DAG
+    :param next_step: what a person has to do, if Airflow no longer has the run, never had its DAG,
+        or all tasks of the run would have to be cleared, those of others, too
     :param needs: what it lacks then
     """
 
@@ -394,14 +394,14 @@ def _to_resume(
     tasks = api.tasks(dag_id, run.run_id)
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole = tasks_of_topology(tasks, group)
-    if group + EMIT not in states:  # Airflow makes those of today at a clear of all
+    if group + EMIT not in states:  # a clear of the whole run makes the tasks of today
         is_undone = run.has_ended and (undone or tried is not None)
         why = f"it began before its DAG had the task {group}{EMIT}"
         whole_run = clearing((), why) if is_undone else None
         if whole_run is None or not group:
             return whole_run
         again = how_to_run_again("", dag_id, run.run_id)
-        needs = "a clear of all its tasks, those of others too"
+        needs = "a clear of the whole run, with the tasks of others"
         return replace(whole_run, tasks=None, next_step=again, needs=needs)
     if (emit := states[group + EMIT]) != "success":
         if run.state != "failed":  # it is emitting again
