@@ -12,7 +12,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.names import COMMAND_LINE
 from reliability_airflow.context import DRY_RUN, INTERVAL, REASON, REFREEZE, REPLAY
-from reliability_airflow.groups import RETRIES, TaskOptions, build_tasks, has_room, tell
+from reliability_airflow.groups import RETRIES, build_tasks, has_room, task_options, tell
 from reliability_airflow.releases import latest_version
 from reliability_airflow.schedule import active_runs_limit, notices_of, timetable_of
 from reliability_airflow.waiting import connections_as_arguments
@@ -109,10 +109,11 @@ def topology_dag(
         notices = notices_of(topology, dag)
         dag.doc_md = given_doc or "\n\n".join([_documentation(topology), *notices])
         tell(notices, dag.dag_id, is_timed=topology.spout.timed)
-        options = TaskOptions(
+        options = task_options(
+            default_args,
             conn_id=conn_id,
             conf=conf,
-            spark_args=spark_args or {},
+            spark_args=spark_args,
             pool=pool,
             queue=queue,
             executor_config=executor_config,

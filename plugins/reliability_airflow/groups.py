@@ -46,8 +46,8 @@ RETRIES: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=5)}
 class TaskOptions:
     """How the tasks of a topology are made; `topology_dag` explains the fields."""
 
-    conn_id: str | None = None
-    conf: Mapping[str, Any] | None = None
+    conn_id: str = "spark_default"
+    conf: Mapping[str, Any] = field(default_factory=dict)
     spark_args: Mapping[str, Any] = field(default_factory=dict)
     pool: str | None = None
     queue: str | None = None
@@ -70,17 +70,21 @@ class TaskOptions:
             )
         given = {**default_args, **self.spark_args}
         named = {PROPERTIES[n]: v for n, v in given.items() if n in PROPERTIES and v is not None}
-        conf = default_args.get("conf") if self.conf is None else self.conf
-        return {**(conf or {}), **named}
+        return {**self.conf, **named}
 
     def of_spark(self) -> dict[str, Any]:
         """Return the arguments of the tasks that may start a driver."""
-        given = {
-            "conn_id": self.conn_id,
-            "queue": self.queue,
-            "executor_config": self.executor_config,
-        }
+        given = {"queue": self.queue, "executor_config": self.executor_config}
         return {name: value for name, value in given.items() if value is not None}
+
+
+def task_options(default_args: Mapping[str, Any] | None, **given: Any) -> TaskOptions:
+    """Return the options as given; of Spark, else as a topology's own default_args say.
+
+    Those of a DAG with other tasks say nothing: their `conn_id` may be of a database.
+    """
+    own = [(name, (default_args or {}).get(name)) for name in ("conn_id", "conf")]
+    return TaskOptions(**{name: v for name, v in (*own, *given.items()) if v is not None})
 
 
 def topology_group(
@@ -122,16 +126,10 @@ def topology_group(
         **(default_args or {}),
     }
     _check_place(topology, group)
-    of_spark = {name: (default_args or {}).get(name) for name in ("conn_id", "conf")}
-    options = {name: value for name, value in options.items() if value is not None}
-    own: dict[str, Any] = {
-        "conn_id": of_spark["conn_id"] or "spark_default",
-        "conf": of_spark["conf"] or {},
-    }
     with group:
         build_tasks(
             topology,
-            TaskOptions(**own | options),
+            task_options(default_args, **options),
             default_args=group.default_args,
             scope=topology.name,
         )
@@ -198,6 +196,7 @@ def build_tasks(
                 task_id=task_id,
                 txid=txid,
                 step=step,
+                conn_id=options.conn_id,
                 conf=conf,
                 **options.of_spark(),
                 **arguments,

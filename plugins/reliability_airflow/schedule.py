@@ -187,7 +187,7 @@ def may_be_scheduled(dag: DAG, logical_date: datetime) -> bool:
     if _kind_of(timetable) == "AssetOrTimeSchedule":
         timetable = timetable.timetable
     period, length = part_of(timetable, "delta"), _length(timetable) or timedelta(0)
-    if any(not isinstance(part, timedelta) for part in (period or length, length)):
+    if not isinstance(length, timedelta) or not isinstance(period or length, timedelta):
         return True  # of months, which differ
     tick = _in_utc(logical_date) + length  # where the scheduled run's interval would end
     if isinstance(period, timedelta):

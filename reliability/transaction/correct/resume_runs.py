@@ -395,14 +395,14 @@ def _to_resume(
     states = {task.task_id: task.state for task in tasks if task.map_index < 0}
     whole = tasks_of_topology(tasks, group)
     if group + EMIT not in states:  # a clear of the whole run makes the tasks of today
-        is_undone = run.has_ended and (undone or tried is not None)
+        if not run.has_ended or not (undone or tried):
+            return None
         why = f"it began before its DAG had the task {group}{EMIT}"
-        whole_run = clearing((), why) if is_undone else None
-        if whole_run is None or not group:
-            return whole_run
+        if not group:
+            return clearing((), why)
         again = how_to_run_again("", dag_id, run.run_id)
         needs = "a clear of the whole run, with the tasks of others"
-        return replace(whole_run, tasks=None, next_step=again, needs=needs)
+        return replace(clearing(None, why), next_step=again, needs=needs)
     if (emit := states[group + EMIT]) != "success":
         if run.state != "failed":  # it is emitting again
             return None

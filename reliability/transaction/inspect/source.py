@@ -145,8 +145,8 @@ def late_report(connection: LedgerConnection, topology: str, late: WithoutTxid) 
         run = {"dag_id": COMMAND_LINE, "run_id": ""}
     why = f"{late.rows:,} rows in {len(late.items):,} items came after its emission"
     why += f", the first {late.items[0]}"
-    step = how_to_run_again(topology, run["dag_id"], run["run_id"], late.interval)
-    step = f"to take them in: {step}"
+    way = how_to_run_again(topology, run["dag_id"], run["run_id"], late.interval)
+    step = f"to take them in: {way}"
     second = late.second_deliveries
     for again, first in list(second.items())[:1]:
         others = f", and {len(second) - 1:,} more like it" if len(second) > 1 else ""
