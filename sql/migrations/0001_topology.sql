@@ -185,7 +185,7 @@ END $$;
 CREATE FUNCTION reliability.forget_topology(p_topology text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM reliability.alert WHERE topology = p_topology FOR UPDATE;  -- none is told meanwhile
+    LOCK TABLE reliability.alert IN EXCLUSIVE MODE;  -- meanwhile none begins, and none is told
     DELETE FROM reliability.request_contact USING reliability.request r
      WHERE r.topology = p_topology AND request_contact.request_id = r.request_id;
     DELETE FROM reliability.alert_told USING reliability.alert a

@@ -1,5 +1,5 @@
 -- hold_alerts --
--- Wait for an erasure, which holds the table: what was read before it would be written after it.
+-- Wait for an erasure or a drop, which hold the table: what was read before would be written after it.
 LOCK TABLE reliability.alert IN ROW EXCLUSIVE MODE;
 
 -- lock_alerts --
@@ -80,9 +80,10 @@ SELECT a.alert_id, a.topology, a.kind, a.what, a.advice, a.command, a.since, a.e
  ORDER BY a.alert_id, c.channel;
 
 -- claim_alert --
--- Take it on to tell a channel. No row: another process has.
+-- Take it on to tell a channel. No row: another process has, or the topology was dropped.
 INSERT INTO reliability.alert_told (alert_id, channel, is_over)
-VALUES (%(alert_id)s, %(channel)s, %(is_over)s)
+SELECT alert_id, %(channel)s, %(is_over)s
+  FROM reliability.alert WHERE alert_id = %(alert_id)s FOR KEY SHARE
 ON CONFLICT ON CONSTRAINT told_once DO NOTHING
 RETURNING alert_id;
 

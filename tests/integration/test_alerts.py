@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from reliability.core.alert import Alert
 from reliability.core.errors import InvalidDefinition, LedgerUnavailable
+from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect import alerts
@@ -18,7 +20,7 @@ from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import made
 from tests.support.command_line import say
 from tests.support.fix_page import shop_named
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import execute, rows, wait_until_it_waits
 from tests.support.fix_shop import shop_with
 
 HOUR = timedelta(hours=1)
@@ -257,7 +259,6 @@ def test_each_channel_is_told_for_itself_and_again_after_a_failure(look, channel
 def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
     look, channel, shop, connection
 ):
-    """And a dropped topology leaves no alerts."""
     end_requests(connection)
     look()
     shop.clear(3)
@@ -265,8 +266,27 @@ def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
     late = Channel()
     assert len(look(channel=channel, late=late)) == 2
     assert late.told == []
+
+
+def test_a_drop_beside_a_look_leaves_no_alert(shop, connection, monkeypatch):
+    """K2: it would never be over, as nobody looks at the topology again."""
+    conditions, dsn, dropping = alerts._conditions, connection.dsn, []
+
+    def meanwhile(*arguments):
+        dropping.append(pool.submit(drop_topology, person, "shop"))
+        wait_until_it_waits(another, "person")
+        return conditions(*arguments)
+
     say("verify", "shop")
-    drop_topology(connection, "shop")
+    end_requests(connection)
+    monkeypatch.setattr(alerts, "_conditions", meanwhile)
+    with (
+        ThreadPoolExecutor() as pool,
+        LedgerConnection(dsn, "person") as person,
+        LedgerConnection(dsn) as another,
+    ):
+        record_conditions(connection, "shop", None)
+        dropping[0].result()
     for table in ("alert", "alert_told", "verified"):
         assert rows(connection, f"TABLE reliability.{table}") == []
 
@@ -286,7 +306,7 @@ def test_a_process_that_dies_in_a_call_tells_nobody_twice(look, shop, connection
 
 
 def test_two_processes_tell_once(look, shop, connection):
-    """K2: both have seen what is to be told."""
+    """K2: both have seen what is to be told. Nobody is told of a topology that is gone."""
     end_requests(connection)
     record_conditions(connection, "shop", None)
     channel = Channel()
@@ -297,6 +317,7 @@ def test_two_processes_tell_once(look, shop, connection):
 
     tell(connection, {"channel": meanwhile})
     assert len(channel.told) == 2
+    assert tell(connection, {"late": lambda alert: drop_topology(connection, "shop")}) == 1
 
 
 # --- the task ------------------------------------------------------------------------------------
