@@ -163,7 +163,8 @@ def _params(topology: Topology) -> dict[str, Param]:
 
 def _documentation(topology: Topology) -> str:
     states = "\n".join(
-        f"| `{'.'.join(state.target)}` | {', '.join(state.key) or 'one row'} "
+        f"| `{'.'.join(state.target)}` "
+        f"| {', '.join(state.key) or ('none' if state.is_append else 'one row')} "
         f"| {', '.join(state.values)} |"
         for state in topology.states
     )

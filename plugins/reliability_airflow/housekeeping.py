@@ -69,7 +69,8 @@ def housekeeping_dag(
             "that are gone, commits what is overdue, deletes staged rows that can never count. A "
             "convenience: every task of a topology also sweeps its own topology.\n\n"
             "`reconcile` fails while Airflow shows success for a run that is not done: it "
-            "was marked by hand, or rolled back. Its log names the runs and what to do.\n\n"
+            "was marked by hand, or rolled back and released. Its log names the runs and what to "
+            "do.\n\n"
             "`alert`, if `alerts=` is given, tells people what begins and what is over."
         ),
     ) as dag:

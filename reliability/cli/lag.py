@@ -40,7 +40,7 @@ def lag(
             metavar="SECONDS",
             help="Exit with 3 if the oldest uncommitted txid is older than this, an interval has "
             "been missing or failing for longer, an item of a closed interval has no txid, or the "
-            "source cannot be read although the pipeline's module can be imported.",
+            "source of a timed spout cannot be read although its module can be imported.",
         ),
     ] = None,
     last: Annotated[

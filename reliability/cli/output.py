@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
     """
     match value:
         case datetime():
-            return value.astimezone(timezone.utc).isoformat()
+            return _in_utc(value).isoformat()
         case timedelta():
             return value.total_seconds()
         case Mapping():
@@ -55,6 +55,15 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def _in_utc(value: datetime) -> datetime:
+    """Return a moment in UTC; that of a user's column without a time zone as it is.
+
+    >>> str(_in_utc(datetime(2026, 1, 2)))
+    '2026-01-02 00:00:00'
+    """
+    return value.astimezone(timezone.utc) if value.tzinfo else value
+
+
 # --- for a person --------------------------------------------------------------------------------
 
 
@@ -66,7 +75,7 @@ def format_value(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case datetime():
-            return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
+            return f"{_in_utc(value):%Y-%m-%d %H:%M:%S}"
         case timedelta():
             return str(value - timedelta(microseconds=value.microseconds))
         case int():

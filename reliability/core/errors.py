@@ -591,8 +591,8 @@ class CorrectionRefused(
 
 class QuarantineFull(
     Terminal,
-    remedy="look at the source: so many bad rows have one cause. Otherwise set max_quarantined= of "
-    "the topology to more.",
+    remedy="look at the source: so many bad rows have one cause. Otherwise raise max_quarantined= "
+    "or max_quarantined_share= of the topology.",
 ):
     """A batch puts more rows into the quarantine than its topology allows."""
 
@@ -670,7 +670,10 @@ class SuccessNotDone(
     remedy="{resume_runs} shows what to clear, and clears it with --yes; if txids are not wanted, "
     "run {skip} for each.",
 ):
-    """Airflow shows success for a run whose txids are not done: marked by hand, or rolled back."""
+    """Airflow shows success for a run whose txids are not done.
+
+    It was marked by hand, or a rollback of it was released.
+    """
 
 
 class SparkConnectionMissing(

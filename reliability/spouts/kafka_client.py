@@ -22,6 +22,7 @@ STALL_SECONDS = 60.0  # a partition that gives nothing for so long fails the att
 POLL_SECONDS = 0.5
 AT_ONCE = 10_000  # messages
 READ_COMMITTED = "read_committed"
+_CHECK = "check the cluster, and that the topic is there."
 # What the offsets of a batch rest on. Nothing is committed, and a missing offset is an error.
 _OWN = {
     "enable.auto.commit": "false",
@@ -173,14 +174,15 @@ class KafkaReader:
                 elif error.code() == kafka.KafkaError._AUTO_OFFSET_RESET:
                     raise SourceChanged(f"{where} has no offset {first} any more")
                 else:
-                    raise SourceUnreadable(f"{where} cannot be read: {error.str()}")
+                    raise SourceUnreadable(f"{where} cannot be read: {error.str()}", remedy=_CHECK)
                 seen = time.monotonic()
             if found:
                 yield found
                 seen = time.monotonic()  # its reader may be slow
             if time.monotonic() - seen > STALL_SECONDS:
                 raise SourceUnreadable(
-                    f"{where} gives nothing from offset {reached} on, though it should end at {end}"
+                    f"{where} gives nothing from offset {reached} on, and should end at {end}",
+                    remedy=_CHECK,
                 )
 
     def _next(self) -> list[Any]:
@@ -208,4 +210,6 @@ class KafkaReader:
             yield
         except (self._library.KafkaException, TimeoutError) as error:
             told = error.args[0].str() if getattr(error, "args", None) else "it does not answer"
-            raise SourceUnreadable(f"topic {topic} cannot be read: {told}") from error
+            raise SourceUnreadable(
+                f"topic {topic} cannot be read: {told}", remedy=_CHECK
+            ) from error
