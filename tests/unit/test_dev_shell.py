@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from dev.services.processes import MARKER
 from tests.support.fix_postgres import ROOT
 
 SHELL = str(ROOT / "dev" / "shell")
@@ -32,7 +33,7 @@ def test_a_command_keeps_its_quotes_its_exit_code_and_exported_variables():
 
 def test_a_shell_finds_everything_says_what_is_there_and_shows_where_one_is():
     found = "command -v airflow reliability psql spark-submit java python\n"
-    told = "echo $RELIABILITY_AIRFLOW_URL $RELIABILITY_DSN\nexit 3\n"
+    told = f"echo $RELIABILITY_AIRFLOW_URL ${MARKER} $RELIABILITY_DSN\nexit 3\n"
     done = run(text=found + told)
     assert done.returncode == 3, done.stderr
     greeting, programs, [variables] = (
@@ -44,8 +45,9 @@ def test_a_shell_finds_everything_says_what_is_there_and_shows_where_one_is():
     assert "Airflow" in greeting[1]
     assert len(programs) == 6
     assert programs[-1] == os.path.join(os.path.dirname(sys.executable), "python")
-    assert variables.startswith("http://127.0.0.1:")
-    assert variables.endswith("service=reliability")
+    url, *others = variables.split()
+    assert url.startswith("http://127.0.0.1:")
+    assert others == ["service=reliability"]  # without the mark, by which `make down` kills
     assert "(reliability)" in done.stderr  # the prompt
 
 
