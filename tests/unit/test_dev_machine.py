@@ -12,9 +12,11 @@ from dev.services import browser
 from dev.services.accounts import AN_HOUR, LEAST_BYTES, memory
 from dev.services.browser import find_browser, options
 from dev.services.credentials import Credentials
+from dev.services.environment import Environment
 from dev.services.java import VECTOR_MODULE, make_home, parse_major, parse_properties
 from dev.services.postgres_binaries import parse_major as parse_postgres_major
 from dev.services.spark_conf import join
+from tests.support.fix_postgres import ROOT
 
 
 def program(path, text="#!/bin/sh\n"):
@@ -68,6 +70,15 @@ def test_services_that_a_person_added_stay(tmp_path):
     assert "port=5433" in credentials.service_file.read_text()
     assert "port=5432" not in credentials.service_file.read_text()
     assert credentials.pass_file.read_text().endswith("db:5:*:a:b\n")
+
+
+def test_what_leads_to_a_server_of_the_users_is_forgotten(tmp_path, monkeypatch):
+    """The demo, which reads its tables itself, could not log in."""
+    mine = {name: "mine" for name in ("PGHOSTADDR", "PGSERVICEFILE", "RELIABILITY_CREDENTIALS")}
+    monkeypatch.setattr(os, "environ", os.environ | mine)
+    Environment(ROOT, tmp_path).enter()
+    assert mine.keys() & os.environ.keys() == {"PGSERVICEFILE"}
+    assert os.environ["PGSERVICEFILE"] == str(tmp_path / "pg_service.conf")
 
 
 # --- a browser -----------------------------------------------------------------------------------
