@@ -26,6 +26,26 @@ def program(path, text="#!/bin/sh\n"):
     return path
 
 
+PYTHON = """#!/bin/sh
+case "$*" in *venv*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo >> made;; esac
+"""
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_clone_that_was_moved_gets_a_new_virtual_environment(tmp_path, is_cut_off):
+    """Its scripts began with the path of the old place, as of a clone that was copied."""
+    env = {**os.environ, "PYTHON": str(program(tmp_path / "python", PYTHON))}
+    place = tmp_path / "old"
+    program(place / "dev" / "setup", (ROOT / "dev" / "setup").read_text())
+    for made in (1, 1, 2, 2):
+        if made == 2:
+            place = place.rename(tmp_path / "new")
+        subprocess.run([place / "dev" / "setup"], env=env, check=True)
+        assert (place / "made").read_text() == "\n" * made
+        if is_cut_off:
+            (place / ".venv" / "installed").rename(place / ".venv" / "installing")
+
+
 def test_java_versions_old_and_new_are_understood():
     versions = ("17.0.15+6-Debian", "21.0.8+9-LTS", "25-ea", "1.8.0_4")
     assert [parse_major(text) for text in versions] == [17, 21, 25, 8]
