@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def test_secrets_are_made_once_in_a_folder_that_is_ours_alone(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len(admin_password(tmp_path)) >= 20
+
+
+def test_the_secrets_of_containers_that_stay_are_kept_by_make_clean(tmp_path):
+    folder = write_secrets(tmp_path)
+    (folder.parent / "ports.json").touch()
+    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True)
+    assert [*folder.parent.iterdir()] == [folder]
+    assert len([*folder.iterdir()]) == len(FILES)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in STORED])
