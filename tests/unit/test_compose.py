@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from decimal import Decimal
@@ -59,12 +60,26 @@ def test_every_secret_of_the_compose_file_is_made(definition):
     assert files == {str(FOLDER / name) for name in FILES}
 
 
+def test_postgres_is_healthy_only_with_what_its_first_start_makes(definition):
+    """If that was cut off, it starts without, and each service failed to log in."""
+    own = definition["services"]["postgres"]
+    [script] = [volume.split(":")[0] for volume in own["volumes"] if volume.startswith("./")]
+    made = re.findall(r"^CREATE (ROLE|DATABASE) (\w+)", (ROOT / script).read_text(), re.MULTILINE)
+    last = dict(made)
+    options = {f"--username={last['ROLE']}", f"--dbname={last['DATABASE']}", "--host=127.0.0.1"}
+    assert options < {*own["healthcheck"]["test"]}
+
+
 def test_executors_get_the_ledger_s_files_only(definition):
     assert definition["services"]["spark-worker"]["secrets"] == ["pg_service", "pgpass"]
 
 
 def test_secrets_are_made_once_in_a_folder_that_is_ours_alone(tmp_path):
+    script = tmp_path / "compose" / "postgres-init.sql"
+    script.parent.mkdir()
+    script.touch(0o600)
     folder = write_secrets(tmp_path)
+    assert stat.S_IMODE(script.stat().st_mode) == 0o644  # a clone may be made with another umask
     before = {name: (folder / name).read_text() for name in FILES}
     write_secrets(tmp_path)
     assert {name: (folder / name).read_text() for name in FILES} == before
