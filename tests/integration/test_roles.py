@@ -659,7 +659,15 @@ def test_the_plan_is_what_a_superuser_runs_by_hand(empty, others, monkeypatch):
             reader = Identifier(others.name(READER))
             admin.run(SQL("REVOKE SELECT ON reliability.topology FROM {}").format(reader))
             lacking = roles_as_sql(admin, others)
-        assert lacking == ['GRANT SELECT ON TABLE reliability.topology TO "Shop ""2""_reader"']
+            with admin.transaction() as tx:
+                tx.run(SQL("SET LOCAL SESSION AUTHORIZATION {}").format(reader))
+                facts = [tx.one(f"{of}_facts") for of in ("server", "role", "executor", "session")]
+        # as the doctor prints them in statements
+        quoted = '"Shop ""2""_{}"'.format
+        assert [one.get("role") or one["login"] for one in facts] == [quoted(READER)] * 4
+        assert [one["owner"] for one in facts[1:3]] == [quoted(OWNER)] * 2
+        assert facts[1]["roles"] == {kind: quoted(kind) for kind in KINDS}
+        assert lacking == [f"GRANT SELECT ON TABLE reliability.topology TO {quoted(READER)}"]
         run_script(empty.dsn, lacking)
         with closing(of_admin(empty)) as admin:
             assert roles_as_sql(admin, others) == []
