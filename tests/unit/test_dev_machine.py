@@ -80,16 +80,14 @@ def test_options_with_blanks_are_quoted_for_the_launcher_of_spark():
 def test_services_that_a_person_added_stay(tmp_path):
     credentials = Credentials(state_dir=tmp_path, store=tmp_path / "data" / "passwords.json")
     credentials.write_libpq_files(5432)
-    for path, added in (
-        (credentials.service_file, "[mart]\nhost=db\n"),
-        (credentials.pass_file, "db:5:*:a:b\n"),
-    ):
-        path.write_text(path.read_text() + added)
+    services, passwords = credentials.service_file, credentials.pass_file
+    services.write_text(services.read_text() + "[mart]\nhost=db\n")
+    passwords.write_text(passwords.read_text() + "db:5:*:a:b\n")
     credentials.write_libpq_files(5433)
-    assert credentials.service_file.read_text().endswith("[mart]\nhost=db\n")
-    assert "port=5433" in credentials.service_file.read_text()
-    assert "port=5432" not in credentials.service_file.read_text()
-    assert credentials.pass_file.read_text().endswith("db:5:*:a:b\n")
+    assert services.read_text().endswith("[mart]\nhost=db\n")
+    assert "port=5433" in services.read_text()
+    assert "port=5432" not in services.read_text()
+    assert passwords.read_text().endswith("db:5:*:a:b\n")
 
 
 def test_what_leads_to_a_server_of_the_users_is_forgotten(tmp_path, monkeypatch):

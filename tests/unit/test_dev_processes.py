@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from dev.errors import DeadlineError
 from dev.services import airflow
 from dev.services.airflow import AirflowServices
-from dev.services.ports import Ports, is_free
+from dev.services.ports import HOST, Ports, is_free
 from dev.services.processes import Background, family, is_gone, marked, stop_all, wait_until
 
 WITH_CHILD = (
@@ -70,21 +71,9 @@ def test_a_port_is_remembered_until_somebody_takes_it(tmp_path: Path) -> None:
     ports = Ports(file=tmp_path / "ports.json")
     first = ports.free_port("web")
     assert ports.free_port("web") == first
-    program = (
-        "import socket, sys; s = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1])));"
-        "s.listen(); print('ready', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(first)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as stranger:
-        assert stranger.stdout is not None
-        stranger.stdout.readline()
+    with socket.create_server((HOST, first)):
         assert not is_free(first)
         assert ports.free_port("web") != first
-        stranger.communicate("")
 
 
 def test_the_workers_of_a_scheduler_that_was_killed_alone_are_ended(tmp_path, monkeypatch) -> None:
