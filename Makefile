@@ -91,6 +91,7 @@ lock: setup ## Resolve all dependencies again and write the locks
 verify-compose: setup ## Run a month of the demo in containers of its own, and remove them
 	@$(PY) -m dev.compose verify
 
-clean: ## Stop everything, delete its data and .venv
+clean: ## Stop everything, delete its data and .venv; the containers and their secrets stay
 	@if [ -x $(PY) ]; then $(PY) -m dev destroy; fi
-	rm -rf .venv .reliability
+	rm -rf .venv
+	if [ -d .reliability ]; then find .reliability -mindepth 1 -maxdepth 1 ! -name compose -exec rm -rf {} +; fi

@@ -37,7 +37,8 @@ def become(environment: Environment, root: Path, command: Sequence[str]) -> None
 
 def shell_variables(environment: Environment, callers: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the shell; a token for Airflow is among them while Airflow is up."""
-    variables = environment.airflow.env()
+    # Without the mark of what runs in the background: `make down` leaves a person's shell alone.
+    variables = {**environment.env(), **environment.airflow.settings()}
     folders = [
         variables["PATH"],
         str(environment.postgres.binaries.folder),

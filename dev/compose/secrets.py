@@ -1,7 +1,8 @@
 """The secrets of the container set-up: made once, each in a file of its own for those who need it.
 
-The containers' user is not yours, so the files are readable for all; the folder is not, and is
-what keeps other people of this machine out. Standard library only: no set-up is needed for it.
+The containers' user is not yours, so the files are readable for all, as is the script for Postgres,
+whatever the umask; the folder is not, and is what keeps other people of this machine out. Standard
+library only: no set-up is needed for it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def write_secrets(root: Path) -> Path:
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
+    for script in root.glob("compose/*.sql"):
+        script.chmod(0o644)
     missing = [name for name in FILES if not (folder / name).is_file()]
     lost = [name for name in STORED if name in missing]
     if lost and len(missing) < len(FILES):

@@ -22,6 +22,7 @@ from dev.demo.backfill import Backfill, is_known
 from dev.demo.report import compare, expected_tables, print_comparisons, read_tables
 from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi
+from dev.services.environment import forget_others
 from dev.services.ports import HOST, Ports
 from dev.services.processes import wait_until
 from reliability.core.errors import ReliabilityError
@@ -53,7 +54,7 @@ def verify(root: Path) -> int:
     """Bring all of it up, run a month, compare, take it down; return the exit code."""
     write_secrets(root)
     chosen = Ports(file=root / ".reliability" / "compose-ports.json")
-    ports = {name: str(chosen.free_port(name)) for name in PORTS}
+    variables = os.environ | {name: str(chosen.free_port(name)) for name in PORTS}
 
     def compose(*arguments: str, reads: bool = False) -> str:
         # Named, so that an override file of yours has no part in it.
@@ -61,7 +62,7 @@ def verify(root: Path) -> int:
         done = subprocess.run(
             ["docker", "compose", "--ansi", "never", *options, *arguments],
             cwd=root,
-            env={**os.environ, **ports},
+            env=variables,
             check=False,
             text=True,
             stdout=subprocess.PIPE if reads else None,
@@ -79,14 +80,14 @@ def verify(root: Path) -> int:
         with timed("all services are healthy"):
             compose("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-build")
         with timed(f"{MONTH.dag_id} ran for {MONTH.what}"):
-            url = f"http://{HOST}:{ports['AIRFLOW_PORT']}"
+            url = f"http://{HOST}:{variables['AIRFLOW_PORT']}"
             api = AirflowApi(base_url=url, username="admin", password=admin_password(root))
             run_month(api)
         check_page(api)
         with timed("the doctor finds nothing in any container"):
             for service in SERVICES:
                 check_by_doctor(service, partial(compose, reads=True))
-        is_exact = compare_month(root, ports["POSTGRES_PORT"])
+        is_exact = compare_month(root, variables["POSTGRES_PORT"])
     except (DevError, ReliabilityError) as error:
         print(f"  failed: {error}", flush=True)
         compose("logs", "--no-color", "--tail", "40")
@@ -119,6 +120,7 @@ def check_by_doctor(service: str, read: Callable[..., str]) -> None:
 
 
 def compare_month(root: Path, port: str) -> bool:
+    forget_others()
     # Not in a DSN: the library takes no password there.
     os.environ["PGPASSWORD"] = reliability_password(root)
     dsn = f"host={HOST} port={port} dbname=reliability user=reliability"

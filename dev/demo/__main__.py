@@ -96,7 +96,7 @@ class Demo:
         """Tell the story; return whether all of it was exact."""
         started = time.monotonic()
         self.environment.up(self.say)
-        os.environ.update(self.environment.own_env())
+        self.environment.enter()
         wait_until(lambda: is_known(self.api, DAG_ID), f"Airflow to read dags/{DAG_ID}.py", 120)
         set_up = time.monotonic()
         expected = expected_tables()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -56,7 +55,7 @@ class Trial:
         archive = self.environment.spark.archive  # takes minutes, and saves seconds of each driver
         archive.parent.mkdir(exist_ok=True)
         archive.touch()
-        os.environ.update(self.environment.own_env())
+        self.environment.enter()
         self.connection = LedgerConnection("service=reliability", application_name="matrix")
 
     def run(self) -> Iterator[tuple[str, bool | str]]:

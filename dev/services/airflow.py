@@ -20,6 +20,7 @@ from dev.services.files import write_private
 from dev.services.ports import HOST, Ports
 from dev.services.postgres import EmbeddedPostgres
 from dev.services.processes import (
+    AIRFLOW,
     Background,
     family,
     kill,
@@ -63,7 +64,7 @@ class AirflowServices:
     more_settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.home = self.state_dir / "airflow"
+        self.home = self.state_dir / AIRFLOW
         self.passwords_file = self.state_dir / "airflow-passwords.json"
         self.jwt_secret_file = self.state_dir / "airflow-jwt-secret"
         self._python = str(self.root / ".venv" / "bin" / "python")

@@ -35,6 +35,12 @@ FOREIGN = ("AIRFLOW", "PG", "RELIABILITY_")
 Progress = Callable[[str], None]
 
 
+def forget_others() -> None:
+    """Take from this process's own variables what would lead it to others of the user's."""
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+
+
 def silent(_: str) -> None:
     """Report no progress."""
 
@@ -207,6 +213,11 @@ class Environment:
             "PGGSSENCMODE": "disable",
             "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         }
+
+    def enter(self) -> None:
+        """Let this process find the environment, and nothing of the user's beside it."""
+        forget_others()
+        os.environ.update(self.own_env())
 
     def api(self) -> AirflowApi:
         return self.airflow.api()

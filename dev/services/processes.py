@@ -23,6 +23,8 @@ from dev.services.files import write_private
 
 #: In the environment of all that an environment runs, inherited by whatever they start.
 MARKER = "RELIABILITY_STATE_DIR"
+#: The folder of a state directory in which Airflow's processes work.
+AIRFLOW = "airflow"
 POLL_SECONDS = 0.05
 #: create_time is derived from clock ticks; two readings of one process may differ by less.
 SAME_BIRTH_SECONDS = 0.05
@@ -172,10 +174,11 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def marked(value: str) -> list[psutil.Process]:
-    """Return the processes whose environment says `MARKER=value`, or that work in that folder.
+    """Return the processes whose environment says `MARKER=value`, and Airflow's that work there.
 
     Finds what no record knows any more: orphans of a worker that was killed with SIGKILL. A
-    worker that gave itself a title has overwritten its environment; its folder still tells.
+    worker that gave itself a title has overwritten its environment; its folder still tells, and
+    is not that of an environment below.
     Never the caller or what the caller runs in, which may have inherited the mark.
     """
     caller = psutil.Process()
@@ -199,4 +202,4 @@ def _bears(process: psutil.Process, value: str) -> bool:
     if process.environ().get(MARKER) == value:
         return True
     is_titled = title(process).startswith("airflow ")
-    return is_titled and Path(process.cwd()).is_relative_to(value)
+    return is_titled and Path(process.cwd()) == Path(value, AIRFLOW)

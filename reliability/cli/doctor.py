@@ -125,7 +125,7 @@ def _host(conn_ids: Sequence[str] = ()) -> Iterator[CheckResult]:
 
 def _libpq_files() -> Iterator[CheckResult]:
     service = service_files()[0]
-    passwords = Path(os.environ.get("PGPASSFILE", Path.home() / ".pgpass"))
+    passwords = Path(os.environ.get("PGPASSFILE") or Path.home() / ".pgpass")
     yield _service_file(service)
     if (mode := _mode(passwords)) is None:
         yield _absent("pass file", passwords)

@@ -14,7 +14,11 @@ from reliability.core.errors import ReliabilityError
 from reliability.deployment.address import address_of
 from reliability.ledger import roles
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import LedgerMigration, missing_migrations
+from reliability.ledger.migrations import (
+    LedgerMigration,
+    migrations_as_sql,
+    missing_migrations,
+)
 from reliability.ledger.migrations import migrate as migrate_database
 from reliability.ledger.queries import queries
 from reliability.transaction.maintain.restore import compare_databases
@@ -37,7 +41,7 @@ def migrate(
         bool, typer.Option("--check", help="Only say what is missing; exit code 3 if anything is.")
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only print the statements that would run.")
+        bool, typer.Option("--plan", help="Only print the statements, as a script for psql.")
     ] = False,
     with_roles: Annotated[
         bool, typer.Option("--roles", help="Make the ledger's roles too, and grant their rights.")
@@ -60,24 +64,26 @@ def migrate(
     With --roles, the first time as a superuser, or as a role with CREATEROLE that owns the
     database; later as one that has the owner's role.
     """
-    if check and with_roles:
-        raise typer.BadParameter("--check cannot be combined with --roles: see --plan")
+    if check and (plan or with_roles):
+        raise typer.BadParameter("--check cannot be combined with --plan or --roles")
     with LedgerConnection(address_of(database), "reliability cli") as connection:
         if with_roles:
             wanted = roles.RolesWanted(
                 prefix=prefix, schemas=tuple(schema or roles.SCHEMAS), page_acts=page_acts
             )
-            _migrate_with_roles(connection, wanted, is_planned=plan)
-            return
-        if check or plan:
-            missing = missing_migrations(connection)
-            for migration in missing:
-                for line in migration.text.splitlines() if plan else [_missing_line(migration)]:
-                    say(line)
-            if check and missing:
-                raise typer.Exit(FOUND)
-            if missing:
+            if plan:
+                _say_script(roles.roles_as_sql(connection, wanted))
                 return
+            done = roles.make_roles(connection, wanted)
+            say(*(done or ["the ledger is up to date, and its roles have their rights"]))
+            return
+        if plan:
+            _say_script(migrations_as_sql(connection))
+            return
+        if check:
+            if missing := missing_migrations(connection):
+                say(*map(_missing_line, missing))
+                raise typer.Exit(FOUND)
             applied = []
         else:
             applied = migrate_database(connection)
@@ -87,17 +93,10 @@ def migrate(
         say("the ledger is up to date")
 
 
-def _migrate_with_roles(
-    connection: LedgerConnection, wanted: roles.RolesWanted, *, is_planned: bool
-) -> None:
-    if not is_planned:
-        done = roles.make_roles(connection, wanted)
-        say(*(done or ["the ledger is up to date, and its roles have their rights"]))
-    elif script := roles.roles_as_sql(connection, wanted):
-        text = "".join(
-            f"{one.rstrip().rstrip(';')};\n"
-            for one in [queries()["begin_script"], *script, "COMMIT"]
-        )
+def _say_script(statements: list[str]) -> None:
+    if statements:
+        script = [queries()["begin_script"], *statements, "COMMIT"]
+        text = "".join(f"{one.rstrip().rstrip(';')};\n" for one in script)
         say(*text.splitlines())
 
 

@@ -27,7 +27,7 @@ from reliability.core.errors import (
     RightMissing,
 )
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.queries import sql_folder
+from reliability.ledger.queries import queries, sql_folder
 
 # Encodings in which bytes sort like code points, as in Spark; SQL_ASCII stores the client's UTF-8
 # bytes unchanged.
@@ -168,6 +168,29 @@ def missing_migrations(
     known = migrations() if available is None else available
     with connection.transaction(reads_only=True) as tx:
         return _missing(tx, known) if _has_ledger(tx) else known
+
+
+def migrations_as_sql(
+    connection: LedgerConnection, available: list[LedgerMigration] | None = None
+) -> list[str]:
+    """Return the statements with which a person does what `migrate` does; change nothing.
+
+    :raises MigrationChanged, LedgerTooNew: as for `migrate`
+    """
+    missing = missing_migrations(connection, available)
+    if not missing:
+        return []
+    with connection.transaction(reads_only=True) as tx:
+        applied = applied_as_sql(tx, missing)
+    return [queries()["act_as_owner"], *applied, queries()["grant_rights"]]
+
+
+def applied_as_sql(tx: DatabaseTransaction, missing: list[LedgerMigration]) -> list[str]:
+    """Return the statements that apply these migrations, and record them."""
+    statements = [queries()["create_migration_table"]]
+    for migration in missing:
+        statements += [migration.text, tx.filled("record_migration", **migration.record)]
+    return statements
 
 
 def check_migrated(connection: LedgerConnection) -> None:

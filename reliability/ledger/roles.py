@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from reliability.core.errors import InvalidDefinition, RightMissing
 from reliability.core.names import LONGEST_NAME
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.migrations import LedgerMigration, migrate, missing_migrations
-from reliability.ledger.queries import queries
+from reliability.ledger.migrations import applied_as_sql, migrate, missing_migrations
 
 OWNER, COORDINATOR, EXECUTOR, READER, PAGE = KINDS = (
     "owner",
@@ -93,8 +92,7 @@ def roles_as_sql(connection: LedgerConnection, wanted: RolesWanted) -> list[str]
             return [
                 *script,
                 tx.filled("act_as", role=wanted.name(OWNER)),
-                queries()["create_migration_table"],
-                *(text for one in missing for text in _applied(tx, one)),
+                *applied_as_sql(tx, missing),
                 tx.filled("record_roles", prefix=wanted.prefix),
                 tx.filled("act_as", role="none"),
                 tx.filled("run_role_statements", **_of_ledger(wanted)),
@@ -103,10 +101,6 @@ def roles_as_sql(connection: LedgerConnection, wanted: RolesWanted) -> list[str]
             script.append(tx.filled("record_roles", prefix=wanted.prefix))
         lacking = tx.all("role_statements_of_ledger", **_of_ledger(wanted))
         return script + [row["statement"] for row in lacking]
-
-
-def _applied(tx: DatabaseTransaction, migration: LedgerMigration) -> list[str]:
-    return [migration.text, tx.filled("record_migration", **migration.record)]
 
 
 def _parameters(wanted: RolesWanted, *, all: bool) -> dict[str, object]:

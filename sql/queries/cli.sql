@@ -354,7 +354,8 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('server_encoding') AS encoding,
        current_setting('lc_messages') AS messages,
-       current_user AS role, current_database() AS database, clock_timestamp() AS now;
+       quote_ident(current_user) AS role, quote_ident(current_database()) AS database,
+       clock_timestamp() AS now;
 
 -- left_behind --
 -- What a sweep would have found by now; housekeeping sweeps every minute.
@@ -383,7 +384,7 @@ SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid))
 -- session_facts --
 -- For how many sessions there is place, until when the login's password is valid, and whether the server
 -- tidies up by itself. reserved_connections is new in Postgres 16.
-SELECT session_user AS login,
+SELECT quote_ident(session_user) AS login,
        current_setting('max_connections')::integer
            - current_setting('superuser_reserved_connections')::integer
            - coalesce(current_setting('reserved_connections', true)::integer, 0) AS places,

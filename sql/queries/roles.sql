@@ -105,8 +105,8 @@ SELECT reliability.grant_rights();
 
 -- role_facts --
 -- The role of this session, the owner of the ledger, its roles, and the kinds of those that this session has.
-SELECT current_user AS role, pg_get_userbyid(n.nspowner) AS owner,
-       coalesce((SELECT jsonb_object_agg(kind, name)
+SELECT quote_ident(current_user) AS role, quote_ident(pg_get_userbyid(n.nspowner)) AS owner,
+       coalesce((SELECT jsonb_object_agg(kind, quote_ident(name))
                    FROM reliability.role JOIN pg_roles ON rolname = name), '{}') AS roles,
        ARRAY(SELECT kind FROM reliability.role JOIN pg_roles r ON r.rolname = name
               WHERE pg_has_role(r.oid, 'USAGE') ORDER BY kind) AS own
@@ -127,7 +127,7 @@ SELECT DISTINCT quote_ident(n.nspname) AS schema, quote_ident(maker.rolname) AS 
 
 -- executor_facts --
 -- What the role of executors may do, as far as catalogs tell, which any role may read.
-SELECT current_user AS role, owner.rolname AS owner,
+SELECT quote_ident(current_user) AS role, quote_ident(owner.rolname) AS owner,
        has_schema_privilege(n.oid, 'USAGE') AND EXISTS (
            SELECT FROM pg_proc p WHERE p.pronamespace = n.oid AND p.proname = 'acknowledge'
               AND has_function_privilege(p.oid, 'EXECUTE')) AS may_stage,

@@ -10,7 +10,6 @@ SEED repeats what is delivered, and the order of what is done and killed; not th
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import time
@@ -99,7 +98,7 @@ class Chaos:
         """Let it happen; print what came of it, and return the exit code."""
         stack = self._stack
         stack.begin(self.say)
-        os.environ.update(stack.own_env())
+        stack.enter()
         self.say(f"seed {self._seed}, {minutes:g} minutes")
         self._begin()
         began = time.monotonic()

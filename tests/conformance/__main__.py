@@ -6,7 +6,6 @@ Starts a Postgres of its own, and Spark if a vector needs it. Exits with 1 if a 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,7 +29,7 @@ def _server() -> Iterator[None]:
     with TemporaryDirectory() as folder:
         environment = Environment(ROOT, Path(folder), throwaway=True, profile="demo")
         environment.up_postgres()
-        os.environ.update(environment.own_env())
+        environment.enter()
         try:
             yield
         finally:

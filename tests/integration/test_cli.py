@@ -1564,7 +1564,9 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, airflow_home, tmp_path, m
         patch.setenv("JAVA_HOME", str(broken_java(tmp_path)))
         found = by_check()
         patch.setenv("RELIABILITY_DSN", "host=h password=hunter2")
+        patch.setenv("PGPASSFILE", "")  # which is none to libpq
         said = say("doctor", code=1).stdout
+    assert ". has mode" not in said
     assert found["pass file"]["verdict"] == "FAIL"
     assert "chmod 600" in found["pass file"]["todo"]
     assert found["database of the ledger"]["verdict"] == "FAIL"  # libpq ignores that file

@@ -22,7 +22,7 @@ from reliability.deployment.address import DatabaseAddress
 from reliability.ledger import migrations as ledger_migrations
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated, migrate, migrations
-from reliability.ledger.queries import sql_folder
+from reliability.ledger.queries import queries, sql_folder
 from reliability.ledger.roles import (
     COORDINATOR,
     EXECUTOR,
@@ -652,24 +652,41 @@ def test_the_plan_is_what_a_superuser_runs_by_hand(empty, others, monkeypatch):
     try:
         plan = roles_as_sql(empty, others)
         assert owned(empty) == {}
-        run_script(empty, plan)
+        run_script(empty.dsn, plan)
         with closing(of_admin(empty)) as admin:
             check_migrated(admin)
             assert make_roles(admin, others) == roles_as_sql(admin, others) == []
             reader = Identifier(others.name(READER))
             admin.run(SQL("REVOKE SELECT ON reliability.topology FROM {}").format(reader))
             lacking = roles_as_sql(admin, others)
-        assert lacking == ['GRANT SELECT ON TABLE reliability.topology TO "Shop ""2""_reader"']
-        run_script(empty, lacking)
+            with admin.transaction() as tx:
+                tx.run(SQL("SET LOCAL SESSION AUTHORIZATION {}").format(reader))
+                facts = [tx.one(f"{of}_facts") for of in ("server", "role", "executor", "session")]
+        # as the doctor prints them in statements
+        quoted = '"Shop ""2""_{}"'.format
+        assert [one.get("role") or one["login"] for one in facts] == [quoted(READER)] * 4
+        assert [one["owner"] for one in facts[1:3]] == [quoted(OWNER)] * 2
+        assert facts[1]["roles"] == {kind: quoted(kind) for kind in KINDS}
+        assert lacking == [f"GRANT SELECT ON TABLE reliability.topology TO {quoted(READER)}"]
+        run_script(empty.dsn, lacking)
         with closing(of_admin(empty)) as admin:
             assert roles_as_sql(admin, others) == []
     finally:
         forget(empty, others)
 
 
-def run_script(connection: LedgerConnection, statements: list[str]) -> None:
-    with admin_session(database_of(connection.dsn)) as cursor:
-        cursor.execute(";".join(["BEGIN", *statements, "COMMIT"]))
+def run_script(dsn: str, statements: list[str]) -> None:
+    with admin_session(database_of(dsn)) as cursor:
+        cursor.execute(";".join([queries()["begin_script"], *statements, "COMMIT"]))
+
+
+def test_the_plan_without_roles_is_what_its_owner_runs_by_hand(empty, monkeypatch):
+    """It had neither the schema that it makes tables in nor the record of what is applied."""
+    monkeypatch.setenv("RELIABILITY_DSN", empty.dsn)
+    with closing(own_session(empty.dsn)) as session:
+        session.cursor().execute(say("migrate", "--plan").stdout)
+    assert "up to date" in say("migrate", "--check").stdout
+    assert say("migrate", "--plan").stdout == ""
 
 
 def test_who_owns_the_database_and_may_make_roles_needs_no_superuser(empty, others):
@@ -709,8 +726,13 @@ def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path,
         migrate(roles.sessions[OWNER], migrations(folder))
     monkeypatch.undo()
     assert migrate(roles.sessions[OWNER], migrations(folder)) == []
+    (folder / f"{number + 1:04d}_by_hand.sql").write_text("CREATE TABLE reliability.by_hand ()")
+    task, known = roles.sessions[COORDINATOR], migrations(folder)
+    run_script(roles.dsn, ledger_migrations.migrations_as_sql(task, known))
+    assert ledger_migrations.missing_migrations(task, known) == []
     assert owned(roles.sessions[OWNER]).keys() == {"test_owner"}
-    assert rows(roles.sessions[READER], "SELECT count(*) FROM reliability.later") == [(0,)]
+    made_later = "SELECT count(*) FROM reliability.later CROSS JOIN reliability.by_hand"
+    assert rows(roles.sessions[READER], made_later) == [(0,)]
 
 
 def test_a_prefix_that_makes_no_name_is_refused():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 
@@ -43,19 +45,22 @@ def definition():
 
 
 def test_ports_are_published_on_this_machine_only(definition):
-    ports = [
-        port for service in definition["services"].values() for port in service.get("ports", [])
-    ]
-    assert len(ports) == 3
-    assert all(port.startswith("127.0.0.1:${") for port in ports)
+    ports = [port for one in definition["services"].values() for port in one.get("ports", [])]
+    assert [port.startswith("127.0.0.1:${") for port in ports] == [True] * 3
 
 
 def test_every_secret_of_the_compose_file_is_made(definition):
     files = {secret["file"] for secret in definition["secrets"].values()}
-    files |= {
-        service["env_file"] for service in definition["services"].values() if "env_file" in service
-    }
+    files |= {one["env_file"] for one in definition["services"].values() if "env_file" in one}
     assert files == {str(FOLDER / name) for name in FILES}
+
+
+def test_postgres_is_healthy_only_with_what_its_first_start_makes(definition):
+    """If that was cut off, it starts without, and each service failed to log in."""
+    script = (ROOT / "compose" / "postgres-init.sql").read_text()
+    last = dict(re.findall(r"^CREATE (ROLE|DATABASE) (\w+)", script, re.MULTILINE))
+    options = {f"--username={last['ROLE']}", f"--dbname={last['DATABASE']}", "--host=127.0.0.1"}
+    assert options < {*definition["services"]["postgres"]["healthcheck"]["test"]}
 
 
 def test_executors_get_the_ledger_s_files_only(definition):
@@ -63,13 +68,24 @@ def test_executors_get_the_ledger_s_files_only(definition):
 
 
 def test_secrets_are_made_once_in_a_folder_that_is_ours_alone(tmp_path):
+    script = tmp_path / "compose" / "postgres-init.sql"
+    script.parent.mkdir()
+    script.touch(0o600)
     folder = write_secrets(tmp_path)
+    assert stat.S_IMODE(script.stat().st_mode) == 0o644  # a clone may be made with another umask
     before = {name: (folder / name).read_text() for name in FILES}
     write_secrets(tmp_path)
     assert {name: (folder / name).read_text() for name in FILES} == before
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len(admin_password(tmp_path)) >= 20
+
+
+def test_the_secrets_of_containers_that_stay_are_kept_by_make_clean(tmp_path):
+    folder = write_secrets(tmp_path)
+    (folder.parent / "ports.json").touch()
+    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True)
+    assert len([*folder.parent.rglob("*")]) == 1 + len(FILES)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in STORED])

@@ -12,9 +12,11 @@ from dev.services import browser
 from dev.services.accounts import AN_HOUR, LEAST_BYTES, memory
 from dev.services.browser import find_browser, options
 from dev.services.credentials import Credentials
+from dev.services.environment import Environment
 from dev.services.java import VECTOR_MODULE, make_home, parse_major, parse_properties
 from dev.services.postgres_binaries import parse_major as parse_postgres_major
 from dev.services.spark_conf import join
+from tests.support.fix_postgres import ROOT
 
 
 def program(path, text="#!/bin/sh\n"):
@@ -22,6 +24,26 @@ def program(path, text="#!/bin/sh\n"):
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+PYTHON = """#!/bin/sh
+case "$*" in *venv*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo >> made;; esac
+"""
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_clone_that_was_moved_gets_a_new_virtual_environment(tmp_path, is_cut_off):
+    """Its scripts began with the path of the old place, as of a clone that was copied."""
+    env = {**os.environ, "PYTHON": str(program(tmp_path / "python", PYTHON))}
+    place = tmp_path / "old"
+    program(place / "dev" / "setup", (ROOT / "dev" / "setup").read_text())
+    for made in (1, 1, 2, 2):
+        if made == 2:
+            place = place.rename(tmp_path / "new")
+        subprocess.run([place / "dev" / "setup"], env=env, check=True)
+        assert (place / "made").read_text() == "\n" * made
+        if is_cut_off:
+            (place / ".venv" / "installed").rename(place / ".venv" / "installing")
 
 
 def test_java_versions_old_and_new_are_understood():
@@ -58,16 +80,23 @@ def test_options_with_blanks_are_quoted_for_the_launcher_of_spark():
 def test_services_that_a_person_added_stay(tmp_path):
     credentials = Credentials(state_dir=tmp_path, store=tmp_path / "data" / "passwords.json")
     credentials.write_libpq_files(5432)
-    for path, added in (
-        (credentials.service_file, "[mart]\nhost=db\n"),
-        (credentials.pass_file, "db:5:*:a:b\n"),
-    ):
-        path.write_text(path.read_text() + added)
+    services, passwords = credentials.service_file, credentials.pass_file
+    services.write_text(services.read_text() + "[mart]\nhost=db\n")
+    passwords.write_text(passwords.read_text() + "db:5:*:a:b\n")
     credentials.write_libpq_files(5433)
-    assert credentials.service_file.read_text().endswith("[mart]\nhost=db\n")
-    assert "port=5433" in credentials.service_file.read_text()
-    assert "port=5432" not in credentials.service_file.read_text()
-    assert credentials.pass_file.read_text().endswith("db:5:*:a:b\n")
+    assert services.read_text().endswith("[mart]\nhost=db\n")
+    assert "port=5433" in services.read_text()
+    assert "port=5432" not in services.read_text()
+    assert passwords.read_text().endswith("db:5:*:a:b\n")
+
+
+def test_what_leads_to_a_server_of_the_users_is_forgotten(tmp_path, monkeypatch):
+    """The demo, which reads its tables itself, could not log in."""
+    mine = {name: "mine" for name in ("PGHOSTADDR", "PGSERVICEFILE", "RELIABILITY_CREDENTIALS")}
+    monkeypatch.setattr(os, "environ", os.environ | mine)
+    Environment(ROOT, tmp_path).enter()
+    assert mine.keys() & os.environ.keys() == {"PGSERVICEFILE"}
+    assert os.environ["PGSERVICEFILE"] == str(tmp_path / "pg_service.conf")
 
 
 # --- a browser -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from dev.errors import DeadlineError
 from dev.services import airflow
 from dev.services.airflow import AirflowServices
-from dev.services.ports import Ports, is_free
+from dev.services.ports import HOST, Ports, is_free
 from dev.services.processes import Background, family, is_gone, marked, stop_all, wait_until
 
 WITH_CHILD = (
@@ -70,25 +71,16 @@ def test_a_port_is_remembered_until_somebody_takes_it(tmp_path: Path) -> None:
     ports = Ports(file=tmp_path / "ports.json")
     first = ports.free_port("web")
     assert ports.free_port("web") == first
-    program = (
-        "import socket, sys; s = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1])));"
-        "s.listen(); print('ready', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(first)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as stranger:
-        assert stranger.stdout is not None
-        stranger.stdout.readline()
+    with socket.create_server((HOST, first)):
         assert not is_free(first)
         assert ports.free_port("web") != first
-        stranger.communicate("")
 
 
 def test_the_workers_of_a_scheduler_that_was_killed_alone_are_ended(tmp_path, monkeypatch) -> None:
-    """They held its locks in Airflow's database: the next one passed over what they covered."""
+    """They held its locks in Airflow's database: the next one passed over what they covered.
+
+    Those of a demo, whose folder is below, are its own.
+    """
     monkeypatch.setattr(airflow, "COMPONENTS", {})
     postgres: Any = SimpleNamespace(port=1)
     services = AirflowServices(
@@ -98,25 +90,30 @@ def test_the_workers_of_a_scheduler_that_was_killed_alone_are_ended(tmp_path, mo
         postgres=postgres,
         common_env=dict,
     )
-    sleep = shutil.which("sleep")
-    worker, other = (
-        subprocess.Popen([f"airflow {title}", "60"], executable=sleep, cwd=tmp_path, env={})
-        for title in ("worker -- LocalExecutor: <idle>", "triggerer")
+    idle = "worker -- LocalExecutor: <idle>"
+    worker, *others = (
+        titled(title, tmp_path / folder / "airflow")
+        for title, folder in ((idle, "."), ("triggerer", "."), (idle, "demo"))
     )
     services.start()
     try:
         assert worker.wait(10) == -signal.SIGKILL
-        assert other.poll() is None
+        assert [other.poll() for other in others] == [None, None]
     finally:
-        other.kill()
-        other.wait()
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def titled(title: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start what gave itself a title, as Airflow's processes do, and so lost its environment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sleep = shutil.which("sleep")
+    return subprocess.Popen([f"airflow {title}", "60"], executable=sleep, cwd=folder, env={})
 
 
 def test_an_orphan_that_overwrote_its_environment_is_found_by_its_folder(tmp_path: Path) -> None:
-    """As Airflow's workers do, to show a title in ps."""
-    orphan = subprocess.Popen(
-        ["airflow worker -- idle", "60"], executable=shutil.which("sleep"), cwd=tmp_path, env={}
-    )
+    orphan = titled("worker -- idle", tmp_path / "airflow")
     try:
         assert [process.pid for process in marked(str(tmp_path))] == [orphan.pid]
     finally:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from dev.services.processes import MARKER
 from tests.support.fix_postgres import ROOT
 
 SHELL = str(ROOT / "dev" / "shell")
@@ -13,13 +14,9 @@ CONF = """{"dry_run": false, "why": "it's \\"net\\""}"""
 
 
 def run(*command, text="", **variables):
+    env = os.environ | variables
     return subprocess.run(
-        [SHELL, *command],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **variables},
+        [SHELL, *command], input=text, capture_output=True, text=True, check=False, env=env
     )
 
 
@@ -32,20 +29,17 @@ def test_a_command_keeps_its_quotes_its_exit_code_and_exported_variables():
 
 def test_a_shell_finds_everything_says_what_is_there_and_shows_where_one_is():
     found = "command -v airflow reliability psql spark-submit java python\n"
-    told = "echo $RELIABILITY_AIRFLOW_URL $RELIABILITY_DSN\nexit 3\n"
+    told = f"echo $RELIABILITY_AIRFLOW_URL ${MARKER} $RELIABILITY_DSN\nexit 3\n"
     done = run(text=found + told)
     assert done.returncode == 3, done.stderr
-    greeting, programs, [variables] = (
-        done.stdout.splitlines()[:2],
-        done.stdout.splitlines()[2:-1],
-        done.stdout.splitlines()[-1:],
-    )
-    assert "spark-submit" in greeting[0]
-    assert "Airflow" in greeting[1]
+    tools, services, *programs, variables = done.stdout.splitlines()
+    assert "spark-submit" in tools
+    assert "Airflow" in services
     assert len(programs) == 6
     assert programs[-1] == os.path.join(os.path.dirname(sys.executable), "python")
-    assert variables.startswith("http://127.0.0.1:")
-    assert variables.endswith("service=reliability")
+    url, *others = variables.split()
+    assert url.startswith("http://127.0.0.1:")
+    assert others == ["service=reliability"]  # without the mark, by which `make down` kills
     assert "(reliability)" in done.stderr  # the prompt
 
 
