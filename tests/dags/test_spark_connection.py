@@ -210,32 +210,34 @@ ON_KUBERNETES = {
         (
             "yarn", None, "yarn", {"queue": "night", "principal": "etl"},
             {"spark.yarn.queue": "night", "spark.kerberos.principal": "etl"},
-            ON_YARN, "spark.yarn.appMasterEnv.TZ",
+            ON_YARN, "spark.yarn.appMasterEnv.KEY",
         ),
         (
             "k8s://https://kube", 6443, "k8s://https://kube:6443", {"namespace": "etl"},
             {"spark.kubernetes.namespace": "etl"},
-            ON_KUBERNETES, "spark.kubernetes.driverEnv.TZ",
+            ON_KUBERNETES, "spark.kubernetes.driverEnv.KEY",
         ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
 def test_the_whole_command_for_yarn_and_kubernetes(
     spark_submit, tmp_path, monkeypatch, host, port, master, extra, from_extra, conf, variable,
-    deploy_mode,
+    deploy_mode, capsys,
 ):  # fmt: skip
     """G10: neither the connection's own secrets nor the ledger's are in it, or in its properties.
 
-    docs/deployment/clusters.md has the properties. Environment variables are among them.
+    docs/deployment/clusters.md has the properties. In mode cluster, variables are among them.
     """
     connection = {"host": host, "login": "etl", "password": "hunter2"}
     extra = {**extra, "deploy-mode": deploy_mode, "token": "hunter2"}
     connect(monkeypatch, **connection, port=port, extra=extra)
     ledger = {"conn_type": "reliability", "host": "db", "password": "hunter2"}
     monkeypatch.setenv("AIRFLOW_CONN_RELIABILITY_DEFAULT", json.dumps(ledger))
-    told = noted(tmp_path, conf=conf, env_vars={"TZ": "UTC"})
-    expected = {"spark.submit.deployMode": deploy_mode, **from_extra, variable: "UTC", **conf}
-    assert told["conf"] == expected
+    told = noted(tmp_path, conf=conf, env_vars={"KEY": "k3y"})
+    expected = {"spark.submit.deployMode": deploy_mode, **from_extra, **conf}
+    expected |= {variable: "k3y"} if deploy_mode == "cluster" else {}
+    assert (told["conf"], told["environment"]["KEY"]) == (expected, "k3y")
+    assert "k3y" not in capsys.readouterr().out
     properties = [word for key, value in expected.items() for word in ("--conf", f"{key}={value}")]
     begin, words, end = told["arguments"][1:5], told["arguments"][5:-11], told["arguments"][-11:]
     assert begin == ["--name", "reliability-t", "--master", master]
