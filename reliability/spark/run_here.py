@@ -14,6 +14,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
+from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
 from reliability.transaction.interval_run import IntervalRun, RunResult
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: All sessions of a process share what is cached, and each step begins by forgetting it (V5).
 _one_at_a_time = threading.Lock()
+#: The environment variable of Python workers that tells those of one code from those of another.
+WORKERS = "RELIABILITY_CODE_DIGEST"
 
 
 class PrintedProgress(TxidProgress):
@@ -136,6 +139,8 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
         with _one_at_a_time, driver_session(grant) as connection:
             # else a step would read what another one has evaluated
             spark.catalog.clearCache()
+            # A worker of other code has a module as it was; Spark keeps them by environment.
+            spark.sparkContext.environment[WORKERS] = fingerprint(topology).digest
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)
             except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import reliability
-from reliability import FileSpout, State, Sum, Topology
+from reliability import FileSpout, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import (
     InvalidDefinition,
@@ -37,6 +38,15 @@ from tests.support.fix_postgres import rows
 from tests.support.pool import PooledConnection
 from tests.support.python_driver import process_in_python
 
+MODULE = """
+from pyspark.sql import functions as F
+
+def times(n):
+    return n * {factor}
+
+def process(batch):
+    return {{"total": batch.withColumn("n", F.udf(times, "bigint")("n"))}}
+"""
 ATTEMPTS = "SELECT txid || ':' || attempt_id, status FROM reliability.attempt ORDER BY 1"
 
 
@@ -224,6 +234,21 @@ def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
     write(prices, item=["a", "b"], price=[10, 20])
     assert run_and_read("2026-01-02") == [33, 33]
     assert run_and_read("2026-01-01") == [60, 60]
+
+
+def test_a_module_that_a_notebook_loads_again_is_new_in_python_workers_too(
+    spark, connection, tmp_path, monkeypatch
+):
+    """A9: Spark uses workers again, which had imported it as it was."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+    states = [State("total", key={}, values={"n": Sum("n", "bigint")})]
+    for rows_so_far, factor in (([1], 1), ([1, 1], 10)):
+        (tmp_path / "of_a_notebook.py").write_text(MODULE.format(factor=factor))
+        module: Any = importlib.reload(importlib.import_module("of_a_notebook"))
+        spout = MemorySpout({"n": "bigint"}, [rows_so_far], take=1)
+        reliability.run(Topology("again", spout, states, module.process), spark=spark)
+    assert rows(connection, "SELECT n::int FROM total") == [(11,)]
 
 
 def test_threads_of_a_notebook_take_turns(monkeypatch):
