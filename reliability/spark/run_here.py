@@ -125,8 +125,14 @@ def by_submit(topology: Topology, master: str, conf: Mapping[str, str]) -> RunSt
 def in_session(spark: SparkSession, topology: Topology) -> RunStep:
     """Return what runs steps in a session of this process, one after another.
 
-    :raises InvalidDefinition: a datetime without a time zone would be another one there
+    :raises InvalidDefinition: it is one of Spark Connect, or a datetime without a time zone would
+        be another one there
     """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidDefinition(
+            "the session is one of Spark Connect, which has no JVM in this process",
+            remedy="make it with the setting spark.api.mode=classic, and without SPARK_REMOTE.",
+        )
     if time.timezone or time.daylight:
         raise InvalidDefinition(
             "the local time of this process is not UTC, which that of each driver is",

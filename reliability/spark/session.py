@@ -111,10 +111,11 @@ PINNED = {
 
 
 def session_builder(app_name: str) -> SparkSession.Builder:
-    """Return a builder of a session with the project's parent of Python workers."""
+    """Return a builder of a session with the project's parent of Python workers, and a JVM."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(app_name).config(map=PARENT_OF_WORKERS)
+    settings = {**PARENT_OF_WORKERS, "spark.api.mode": "classic"}  # not Spark Connect
+    return SparkSession.builder.appName(app_name).config(map=settings)
 
 
 def pin_zone() -> None:

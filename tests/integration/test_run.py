@@ -285,6 +285,8 @@ def test_what_cannot_work_is_refused_before_anything_is_emitted(
         patch.setattr("time.timezone", -3600)
         with pytest.raises(InvalidDefinition, match="TZ=UTC"):
             reliability.run(counted, spark=spark)
+    with pytest.raises(InvalidDefinition, match="Spark Connect"):
+        reliability.run(counted, spark=object())  # type: ignore[arg-type]
     assert rows(connection, "SELECT * FROM reliability.topology") == []
 
     def broken(batch):

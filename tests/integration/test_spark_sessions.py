@@ -292,6 +292,7 @@ def test_each_session_of_the_project_has_its_own_parent_of_python_workers():
     """It finds their code; Spark's own imports what is on the path."""
     options = session_builder("reliability 1:0")._options
     assert options == {
+        "spark.api.mode": "classic",
         "spark.app.name": "reliability 1:0",
         "spark.python.use.daemon": "true",
         "spark.python.daemon.module": "reliability.spark.daemon",
