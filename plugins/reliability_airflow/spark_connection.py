@@ -14,6 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SparkConnectionMissing
+from reliability.deployment.settings import home
 from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.launch import SparkSubmit
 from reliability_airflow.releases import AirflowNotFoundException, BaseHook
@@ -116,9 +117,10 @@ def submit_of(
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
     known, variables = {**properties, **conf}, {}
     if known.get(_EXTRAS["deploy-mode"]) == "cluster":  # else the driver is started with them
+        given = {"RELIABILITY_HOME": str(home()), **env_vars}
         for begin, prefix in _VARIABLES.items():
             if master.startswith(begin):
-                variables = {f"{prefix}{name}": value for name, value in env_vars.items()}
+                variables = {f"{prefix}{name}": value for name, value in given.items()}
     return SparkSubmit(
         program=_program(connection.conn_id, extra.get("spark-binary") or _PROGRAMS[0]),
         master=master,

@@ -21,6 +21,7 @@ from reliability.core.errors import (
     InvalidDefinition,
     SparkConnectionMissing,
 )
+from reliability.deployment.settings import home
 from reliability.spark import launch
 from reliability.spark.launch import DriverFailed
 from reliability.transaction.process import attempt_messages
@@ -117,7 +118,7 @@ def test_a_connection_means_what_it_means_to_airflows_provider(
     connect(monkeypatch, **connection)
     told = noted(tmp_path)
     assert told["arguments"][3:5] == ["--master", master]
-    assert told["conf"] == conf
+    assert {n: v for n, v in told["conf"].items() if not n.endswith("RELIABILITY_HOME")} == conf
     monkeypatch.setattr(provider, "kube_client", object(), raising=False)
     command = provider.SparkSubmitHook(conn_id="a_spark")._build_spark_submit_command("file")
     assert command[command.index("--master") + 1] == master
@@ -210,12 +211,12 @@ ON_KUBERNETES = {
         (
             "yarn", None, "yarn", {"queue": "night", "principal": "etl"},
             {"spark.yarn.queue": "night", "spark.kerberos.principal": "etl"},
-            ON_YARN, "spark.yarn.appMasterEnv.KEY",
+            ON_YARN, "spark.yarn.appMasterEnv.",
         ),
         (
             "k8s://https://kube", 6443, "k8s://https://kube:6443", {"namespace": "etl"},
             {"spark.kubernetes.namespace": "etl"},
-            ON_KUBERNETES, "spark.kubernetes.driverEnv.KEY",
+            ON_KUBERNETES, "spark.kubernetes.driverEnv.",
         ),
     ],
 )  # fmt: skip
@@ -235,7 +236,8 @@ def test_the_whole_command_for_yarn_and_kubernetes(
     monkeypatch.setenv("AIRFLOW_CONN_RELIABILITY_DEFAULT", json.dumps(ledger))
     told = noted(tmp_path, conf=conf, env_vars={"KEY": "k3y"})
     expected = {"spark.submit.deployMode": deploy_mode, **from_extra, **conf}
-    expected |= {variable: "k3y"} if deploy_mode == "cluster" else {}
+    if deploy_mode == "cluster":
+        expected |= {f"{variable}RELIABILITY_HOME": str(home()), f"{variable}KEY": "k3y"}
     assert (told["conf"], told["environment"]["KEY"]) == (expected, "k3y")
     assert "k3y" not in capsys.readouterr().out
     properties = [word for key, value in expected.items() for word in ("--conf", f"{key}={value}")]
