@@ -65,6 +65,7 @@ PINNED = {
     "spark.sql.files.ignoreMissingFiles": "false",  # the same
     "spark.sql.files.ignoredPathSegmentRegex": "^[._]",  # the names that are hidden at emission
     "spark.sql.files.ignoreInvalidPartitionPaths": "false",  # otherwise folders are left out
+    "spark.sql.execution.datasources.hadoopLineRecordReader.enabled": "true",  # .zst, from 4.1 on
     "spark.sql.files.supportSecondOffsetFormat": "true",  # otherwise an offset loses its seconds
     "spark.sql.sources.default": "parquet",  # what spark.read.load(path) reads
     "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",  # have row_index
