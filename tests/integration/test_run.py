@@ -40,10 +40,8 @@ from tests.support.python_driver import process_in_python
 
 MODULE = """
 from pyspark.sql import functions as F
-
 def times(n):
     return n * {factor}
-
 def process(batch):
     return {{"total": batch.withColumn("n", F.udf(times, "bigint")("n"))}}
 """
