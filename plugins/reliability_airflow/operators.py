@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: How long a task keeps its worker slot while one more txid is ahead of its own
 NEAR_SECONDS = 5.0
 NEAR_POLL_SECONDS = 0.5
-_SENSITIVE = re.compile(r"((?:secret|password|token)[^=\s]*=).+", re.IGNORECASE | re.DOTALL)
+_SENSITIVE = re.compile(r"((?:secret|password|token|Env\.)[^=\s]*=).+", re.IGNORECASE | re.DOTALL)
 
 
 class TransactionOperator(WaitingOperator):
@@ -58,7 +58,8 @@ class TransactionOperator(WaitingOperator):
         the task that commits the txid
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark's properties; no secrets, because ps shows them (templated)
-    :param env_vars: environment variables of the driver (templated)
+    :param env_vars: environment variables of the driver (templated); in deploy mode cluster Spark's
+        conf has them, so no secrets either
     :param wait_timeout: fail if the txid's source or the ledger is unavailable for so long; how
         long to wait for its turn is the topology's `blocked_timeout_seconds`
     """

@@ -14,6 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SparkConnectionMissing
+from reliability.deployment.settings import home
 from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.launch import SparkSubmit
 from reliability_airflow.releases import AirflowNotFoundException, BaseHook
@@ -53,8 +54,8 @@ _EXTRAS = {
 _KEYTAB = "spark.kerberos.keytab"
 #: what a connection may name: who may edit it may not run any program
 _PROGRAMS = ("spark-submit", "spark2-submit", "spark3-submit")
-#: where a driver may be on another host, and how it gets environment variables there
-_VARIABLES = {"yarn": "spark.yarn.appMasterEnv.", "k8s": "spark.kubernetes.driverEnv."}
+#: how masters begin where a driver may be on another host -> how it gets environment variables
+_VARIABLES = {"yarn": "spark.yarn.appMasterEnv.", "k8s://": "spark.kubernetes.driverEnv."}
 
 
 def connection_of(conn_id: str) -> Connection:
@@ -78,7 +79,8 @@ def spark_submit(
     """Return the spark-submit of a connection; a keytab that it has is in a file for the block.
 
     :param conf: Spark's properties, which come before the connection's
-    :param env_vars: environment variables of the driver
+    :param env_vars: environment variables of the driver; in deploy mode cluster they are
+        properties, which others see
     :raises SparkConnectionMissing: there is no such connection
     """
     connection = connection_of(conn_id)
@@ -113,13 +115,16 @@ def submit_of(
     """
     extra, master = connection.extra_dejson, _master(connection)
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
-    for manager, prefix in _VARIABLES.items():
-        if manager in master:
-            properties |= {f"{prefix}{name}": value for name, value in env_vars.items()}
+    known, variables = {**properties, **conf}, {}
+    if known.get(_EXTRAS["deploy-mode"]) == "cluster":  # else the driver is started with them
+        given = {"RELIABILITY_HOME": str(home()), **env_vars}
+        for begin, prefix in _VARIABLES.items():
+            if master.startswith(begin):
+                variables = {f"{prefix}{name}": value for name, value in given.items()}
     return SparkSubmit(
         program=_program(connection.conn_id, extra.get("spark-binary") or _PROGRAMS[0]),
         master=master,
-        conf={**properties, **conf},
+        conf={**variables, **known},
         variables=env_vars,
         code=code,
     )

@@ -38,6 +38,7 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
     ReliabilityError,
     SchemaMismatch,
+    SourceUnreadable,
     error_types,
 )
 from reliability.core.fold import Fold
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _THROWN = (": ", "Caused by: ")  # how py4j begins the line of what Java threw, and Java of why
+_CHECKSUM = re.compile(r"\bChecksumException: Checksum error: (?:file:)?(.+) at \d+ exp: ")
 _TRACEBACK = "Traceback (most recent call last)"
 # what a Spark task of this package raised, in the text of the driver's error
 _RAISED = re.compile(
@@ -292,7 +294,19 @@ def as_error(error: Exception) -> ReliabilityError:
         return error
     if is_lost_evaluation(error):
         return EvaluationLost("an executor was lost that held rows which several states share")
-    return raised_by_task(error) or ProcessFunctionFailed(_summary(error))
+    return raised_by_task(error) or _wrong_checksum(error) or ProcessFunctionFailed(_summary(error))
+
+
+def _wrong_checksum(error: Exception) -> ReliabilityError | None:
+    """Return what to do about a file that is not as Hadoop's file beside it says, else None."""
+    match = _CHECKSUM.search(str(error))
+    if match is None:
+        return None
+    folder, _, name = match[1].rpartition("/")
+    return SourceUnreadable(
+        f"{match[1]} is not as the checksums beside it say",
+        remedy=f"if it is right, delete {folder}/.{name}.crc, which belongs to an older file.",
+    )
 
 
 def raised_by_task(error: BaseException) -> ReliabilityError | None:

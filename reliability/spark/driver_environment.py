@@ -17,6 +17,8 @@ OPTIONS = "SPARK_SUBMIT_OPTS"
 #: The quick compiler alone: for jobs of seconds, not of minutes. It gets the room for compiled code
 #: that both have by default, which is five times what Java gives it alone.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+#: They would give a driver a session of Spark Connect, which has no JVM of its own.
+_CONNECT = ("SPARK_CONNECT_MODE", "SPARK_LOCAL_REMOTE", "SPARK_REMOTE")
 # Spark's launcher requires this module; a Java that was built without it does not start.
 _MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
@@ -39,7 +41,7 @@ def driver_environment(
     """Return an environment for a driver, however this process was started.
 
     In it, spark-submit, a Java and this Python are found. It has none of Airflow's settings,
-    connections and keys (G10). Spark's properties `spark.pyspark.python` and
+    connections and keys (G10), and no Spark Connect. Spark's properties `spark.pyspark.python` and
     `spark.pyspark.driver.python` override its Python.
 
     :param code: folders with the pipeline's code, for find_code in the driver
@@ -50,7 +52,7 @@ def driver_environment(
     found = {
         name: value
         for name, value in environment.items()
-        if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
+        if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW", *_CONNECT))
     }
     found["PATH"] = _search_path(environment)
     if deploy_mode != "cluster":

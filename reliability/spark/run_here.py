@@ -14,6 +14,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
+from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
 from reliability.transaction.interval_run import IntervalRun, RunResult
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: All sessions of a process share what is cached, and each step begins by forgetting it (V5).
 _one_at_a_time = threading.Lock()
+#: The environment variable of Python workers that tells those of one code from those of another.
+WORKERS = "RELIABILITY_CODE_DIGEST"
 
 
 class PrintedProgress(TxidProgress):
@@ -122,8 +125,14 @@ def by_submit(topology: Topology, master: str, conf: Mapping[str, str]) -> RunSt
 def in_session(spark: SparkSession, topology: Topology) -> RunStep:
     """Return what runs steps in a session of this process, one after another.
 
-    :raises InvalidDefinition: a datetime without a time zone would be another one there
+    :raises InvalidDefinition: it is one of Spark Connect, or a datetime without a time zone would
+        be another one there
     """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidDefinition(
+            "the session is one of Spark Connect, which has no JVM in this process",
+            remedy="make it with the setting spark.api.mode=classic, and without SPARK_REMOTE.",
+        )
     if time.timezone or time.daylight:
         raise InvalidDefinition(
             "the local time of this process is not UTC, which that of each driver is",
@@ -136,6 +145,8 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
         with _one_at_a_time, driver_session(grant) as connection:
             # else a step would read what another one has evaluated
             spark.catalog.clearCache()
+            # A worker of other code has a module as it was; Spark keeps them by environment.
+            spark.sparkContext.environment[WORKERS] = fingerprint(topology).digest
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)
             except Exception as error:

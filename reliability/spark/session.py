@@ -65,6 +65,7 @@ PINNED = {
     "spark.sql.files.ignoreMissingFiles": "false",  # the same
     "spark.sql.files.ignoredPathSegmentRegex": "^[._]",  # the names that are hidden at emission
     "spark.sql.files.ignoreInvalidPartitionPaths": "false",  # otherwise folders are left out
+    "spark.sql.execution.datasources.hadoopLineRecordReader.enabled": "true",  # .zst, from 4.1 on
     "spark.sql.files.supportSecondOffsetFormat": "true",  # otherwise an offset loses its seconds
     "spark.sql.sources.default": "parquet",  # what spark.read.load(path) reads
     "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",  # have row_index
@@ -111,10 +112,11 @@ PINNED = {
 
 
 def session_builder(app_name: str) -> SparkSession.Builder:
-    """Return a builder of a session with the project's parent of Python workers."""
+    """Return a builder of a session with the project's parent of Python workers, and a JVM."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(app_name).config(map=PARENT_OF_WORKERS)
+    settings = {**PARENT_OF_WORKERS, "spark.api.mode": "classic"}  # not Spark Connect
+    return SparkSession.builder.appName(app_name).config(map=settings)
 
 
 def pin_zone() -> None:

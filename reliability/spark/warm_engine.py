@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -235,28 +235,28 @@ def _bound(path: Path) -> Iterator[socket.socket]:
 
     :raises EngineUnavailable: another engine has it, or there can be none
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_private(path.parent)
-    with _lock_of(path).open("w") as lock:
+    with ExitStack() as made:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            what, remedy = f"an engine runs already at {path}", "run `reliability engine status`."
-            raise EngineUnavailable(what, remedy=remedy) from None
-        path.unlink(missing_ok=True)  # of an engine that was killed
-        try:
-            with socket.socket(socket.AF_UNIX) as listener:
-                try:
-                    listener.bind(str(path))
-                except OSError as error:
-                    raise EngineUnavailable(
-                        f"cannot make the socket {path}: {error}",
-                        remedy="set RELIABILITY_ENGINE_FOLDER to another folder, with a path of 90 "
-                        "bytes at most.",
-                    ) from error
-                yield listener
-        finally:
-            path.unlink(missing_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_private(path.parent)
+            lock = made.enter_context(_lock_of(path).open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise EngineUnavailable(
+                    f"an engine runs already at {path}", remedy="run `reliability engine status`."
+                ) from None
+            path.unlink(missing_ok=True)  # of an engine that was killed
+            made.callback(path.unlink, missing_ok=True)
+            listener = made.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(path))
+        except OSError as error:
+            raise EngineUnavailable(
+                f"cannot make the socket {path}: {error}",
+                remedy="set RELIABILITY_ENGINE_FOLDER to another folder, which this user may make "
+                "or write to, with a path of 90 bytes at most.",
+            ) from error
+        yield listener
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def test_every_timed_topology_can_be_backfilled(bag):
             assert isinstance(dag.timetable, CronDataIntervalTimetable), dag_id
 
 
-def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
+def test_the_driver_gets_none_of_airflows_secrets_and_no_spark_connect(airflow_home):
     from reliability.spark.driver_environment import driver_environment
 
     environment = {
@@ -193,6 +193,7 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
         "AIRFLOW__API_AUTH__JWT_SECRET": "secret",
         "_AIRFLOW_X": "secret",
         "__AIRFLOW_Y": "secret",
+        "SPARK_REMOTE": "sc://connect/;token=secret",
     }
     found = driver_environment(environment)
     assert found.keys() >= {"PATH", "RELIABILITY_DSN"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import reliability
-from reliability import FileSpout, State, Sum, Topology
+from reliability import FileSpout, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import (
     InvalidDefinition,
@@ -37,6 +38,13 @@ from tests.support.fix_postgres import rows
 from tests.support.pool import PooledConnection
 from tests.support.python_driver import process_in_python
 
+MODULE = """
+from pyspark.sql import functions as F
+def times(n):
+    return n * {factor}
+def process(batch):
+    return {{"total": batch.withColumn("n", F.udf(times, "bigint")("n"))}}
+"""
 ATTEMPTS = "SELECT txid || ':' || attempt_id, status FROM reliability.attempt ORDER BY 1"
 
 
@@ -226,6 +234,21 @@ def test_a_step_in_a_notebook_reads_nothing_that_another_step_has_evaluated(
     assert run_and_read("2026-01-01") == [60, 60]
 
 
+def test_a_module_that_a_notebook_loads_again_is_new_in_python_workers_too(
+    spark, connection, tmp_path, monkeypatch
+):
+    """A9: Spark uses workers again, which had imported it as it was."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+    states = [State("total", key={}, values={"n": Sum("n", "bigint")})]
+    for rows_so_far, factor in (([1], 1), ([1, 1], 10)):
+        (tmp_path / "of_a_notebook.py").write_text(MODULE.format(factor=factor))
+        module: Any = importlib.reload(importlib.import_module("of_a_notebook"))
+        spout = MemorySpout({"n": "bigint"}, [rows_so_far], take=1)
+        reliability.run(Topology("again", spout, states, module.process), spark=spark)
+    assert rows(connection, "SELECT n::int FROM total") == [(11,)]
+
+
 def test_threads_of_a_notebook_take_turns(monkeypatch):
     """V5: what one shared between its states was forgotten when another one's step began."""
     met = Barrier(2)
@@ -260,6 +283,8 @@ def test_what_cannot_work_is_refused_before_anything_is_emitted(
         patch.setattr("time.timezone", -3600)
         with pytest.raises(InvalidDefinition, match="TZ=UTC"):
             reliability.run(counted, spark=spark)
+    with pytest.raises(InvalidDefinition, match="Spark Connect"):
+        reliability.run(counted, spark=object())  # type: ignore[arg-type]
     assert rows(connection, "SELECT * FROM reliability.topology") == []
 
     def broken(batch):

@@ -146,7 +146,8 @@ def spout_of(format, folder):
         moment = datetime(2024, 1, 1, 23, 30, tzinfo=timezone.utc)
         row = (1, Decimal("1.10"), date(1500, 1, 1), moment, "x")
         return MemorySpout(types, [[row, row]], 9)
-    return FileSpout(f"{folder}/*.{format}", schema=SCHEMA)
+    text = reliability.JsonLines(counted=True) if format == "zst" else None
+    return FileSpout(f"{folder}/*.{format}", schema=SCHEMA, format=text)
 
 
 def write_parquet(path):
@@ -183,6 +184,10 @@ def test_a_hostile_session_adds_what_any_other_adds(tmp_path, dsn, database, spa
     write_parquet(tmp_path / "a.parquet")
     database.execute(ORDERS)
     formats = (*SOURCES, "parquet", "table", "memory")
+    if spark.version >= "4.1":
+        formats += ("zst",)
+        compressed = pa.compress(SOURCES["jsonl"].encode(), "zstd", asbytes=True)
+        (tmp_path / "a.zst").write_bytes(compressed)
     state = State("shown", key={"format": "text", **COLUMNS}, values={"rows": Count()})
     found = []
     for session in (spark.newSession(), hostile):
@@ -292,6 +297,7 @@ def test_each_session_of_the_project_has_its_own_parent_of_python_workers():
     """It finds their code; Spark's own imports what is on the path."""
     options = session_builder("reliability 1:0")._options
     assert options == {
+        "spark.api.mode": "classic",
         "spark.app.name": "reliability 1:0",
         "spark.python.use.daemon": "true",
         "spark.python.daemon.module": "reliability.spark.daemon",

@@ -340,6 +340,10 @@ def test_a_socket_of_others_and_an_engine_of_another_release_are_not_used(tmp_pa
     tmp_path.chmod(0o755)
     with pytest.raises(EngineUnavailable, match="only this user"):
         connect()
+    for folder in (tmp_path / "a file", Path("/proc/none"), tmp_path / ("x" * 99)):
+        (tmp_path / "a file").touch()
+        with pytest.raises(EngineUnavailable, match="cannot make the socket"):
+            warm_engine._bound(folder / "engine.sock").__enter__()
     with pytest.raises(EngineUnavailable, match="Spark 4 instead of "):  # of another release
         check_versions({**versions(), "Spark": "4"})
 

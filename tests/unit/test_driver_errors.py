@@ -16,6 +16,7 @@ from reliability.spark.stage.stage_task import write
 
 CALLED = "An error occurred while calling o9.collectToPython.\n"
 FRAMES = "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+STALE = "Caused by: a.ChecksumException: Checksum error: file:/in/b.parquet at 0 exp: 1 got: 2\n"
 WORKER = 'Traceback (most recent call last):\n  File "worker.py", line 7, in main\nMemoryError\n'
 
 
@@ -26,10 +27,13 @@ WORKER = 'Traceback (most recent call last):\n  File "worker.py", line 7, in mai
         (f"{CALLED}: a.B: aborted\n{FRAMES}Caused by: c.D: a disk is full\n", "a disk is full"),
         (f"Python has thrown, see below.\n{WORKER}", "MemoryError"),
         ("the map has no such key\nmore", "the map has no such key"),
+        (f"{CALLED}: a.B: aborted\n{STALE}", "/in/b.parquet is not as the checksums beside it say"),
     ],
 )
 def test_a_step_that_failed_says_what_was_thrown_at_first(text, told):
-    assert as_error(RuntimeError(text)).what.endswith(told)
+    error = as_error(RuntimeError(text))
+    assert error.what.endswith(told)
+    assert ("delete /in/.b.parquet.crc," in error.what_to_do) == (STALE in text)
 
 
 def test_a_service_of_the_users_that_refuses_is_no_jvm_that_has_ended():

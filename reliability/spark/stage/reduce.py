@@ -65,7 +65,10 @@ def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
 
 
 def _digest(types: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return the hash of a row's values in SQL; it passes over NULL, so that is hashed too."""
+    """Return the hash of a row's values in SQL.
+
+    It passes over NULL, so that is hashed too, and it takes 123.45 for 12345, so types are.
+    """
     options = ", ".join(literal(part) for option in JSON_OPTIONS.items() for part in option)
     values = [
         f"to_json({quoted(name)}, map({options}))"
@@ -73,7 +76,8 @@ def _digest(types: Mapping[str, str], names: Sequence[str]) -> str:
         else quoted(name)
         for name in names
     ]
-    return f"xxhash64({', '.join([*values, *(f'isnull({quoted(name)})' for name in names)])})"
+    hashed = [literal(str([types[name] for name in names])), *values]
+    return f"xxhash64({', '.join([*hashed, *(f'isnull({quoted(name)})' for name in names)])})"
 
 
 def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
