@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import Append, Count, FileSpout, MemorySpout, State, Topology
+from reliability import Append, Count, FileSpout, MemorySpout, State, Topology, audit
 from reliability.core.errors import (
     AttemptIncomplete,
     EncodingUnsupported,
@@ -28,6 +28,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
 from reliability.spark.stage.read_postgres import ReadTask
+from reliability.transaction.inspect.alerts import record_conditions
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
@@ -252,13 +253,16 @@ def test_an_interval_is_in_utc_whatever_zone_it_came_in():
 # --- encodings -----------------------------------------------------------------------------------
 
 
+UNQUALIFIED = audit("elsewhere", "SELECT FROM {contribution}, nowhere", severity="warn")
+
+
 def words(texts: list[str]) -> Topology:
     return Topology(
         "words",
         spout=MemorySpout(schema={"word": "string"}, partitions=[texts], take=99),
         process=lambda batch: {"seen": batch, "counted": batch},
         states=[
-            State("seen", values={"word": Append("word", "text")}),
+            State("seen", values={"word": Append("word", "text")}, audits=[UNQUALIFIED]),
             State("counted", key={"word": "text"}, values={"times": Count()}),
         ],
         module=__name__,
@@ -299,7 +303,10 @@ def stored(pipeline):
     ],
 )
 def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding, codec, texts):
-    """PGCLIENTENCODING=LATIN1 is set for the whole test run."""
+    """PGCLIENTENCODING=LATIN1 is set for the whole test run.
+
+    What the ledger itself says of an audit that cannot run has characters of its own.
+    """
     pipeline = encoded(encoding, texts)
     pipeline.transact(1)
     assert stored(pipeline) == {text.encode(codec) for text in texts}
@@ -317,7 +324,7 @@ def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(shared_conn
 
 
 def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encoded):
-    """A reason reaches the ledger whatever its characters."""
+    """A reason reaches the ledger whatever its characters, and so does an alert of it."""
     pipeline = encoded("LATIN1", ["Zoë", "€"])
     grant = pipeline.begin(1)
     connection = pipeline.runner.connection
@@ -333,6 +340,11 @@ def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encode
         pipeline.transact(1)
     asked = "SELECT reason_code, status FROM reliability.attempt WHERE attempt_id = 1"
     assert rows(connection, asked) == [("TEXT_NOT_STORABLE", "FAILED")]
+    execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
+    execute(connection, "UPDATE reliability.attempt SET reason_code = 'X', remedy = NULL")
+    record_conditions(connection, "words", None)
+    [advice] = rows(connection, "SELECT advice FROM reliability.alert WHERE kind = 'BLOCKED'")
+    assert r"--reason '\u2026'" in advice[0]
 
 
 def test_a_database_in_which_texts_have_another_order_is_refused(environment):
