@@ -533,6 +533,9 @@ def test_the_command_asks_and_never_says_the_key(connection, shop):
     assert record["counts"]["states"]["recomputed"] == {"rows": 2, "staged": 8}
     where = ("--key", "customer", "--state", "recomputed", "--where", "n > 0", "--dry-run")
     assert len(read("erase", "shop", *where)["keys"]) == 2
+    say("erase", "shop", "--key", "who=-", *options, code=2, input="17\n")
+    nobody = say("erase", "shop", *options, code=1, input="\n").stderr
+    assert "these are 0 persons, and 1 to 1,000 can be erased at once" in nobody
     say("erase", "shop", "--key", "customer=1", code=2)
     say("erase", "shop", "--key", "customer", "--dry-run", code=2)
     say("erase", "shop", *options, code=2, input=b"Zo\xeb\n")
