@@ -93,9 +93,10 @@ DELETE FROM reliability.alert_told
  WHERE alert_id = %(alert_id)s AND channel = %(channel)s AND is_over = %(is_over)s;
 
 -- record_verified --
--- Record what a verification of a table has found.
+-- Record what a verification of a table has found, unless the topology was dropped meanwhile.
 INSERT INTO reliability.verified (topology, database, state, wrong)
-VALUES (%(topology)s, %(database)s, %(state)s, %(wrong)s)
+SELECT topology, %(database)s, %(state)s, %(wrong)s
+  FROM reliability.topology WHERE topology = %(topology)s
 ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
