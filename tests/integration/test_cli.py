@@ -1518,6 +1518,9 @@ def test_several_databases_are_shown_compared_and_examined(
     said = say("topologies", code=1)
     assert "exact" in said.stdout
     assert "database warehouse" in said.stderr
+    for what in ("3", "3:0"):
+        [why] = read("show", what)["unavailable"]
+        assert f"warning: {why[:40]}" in say("show", what).stdout
 
 
 def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):
