@@ -412,6 +412,13 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     back = ("rollback", "shop", "1", "--reason", "x", "--yes")
     no_table = 'no rows can be written into gone.found: schema "gone" does not exist'
     assert no_table in say(*back, "--diff-table", "gone.found", code=1).output
+    for ending in readers:  # on a full disk, what was done is told
+        (tmp_path / f".full.{ending}.draft").symlink_to("/dev/full")
+        file = tmp_path / f"full.{ending}"
+        said = say(*back, "--dry-run", "--diff", str(file), code=1)
+        assert ("would be rolled back" in said.stdout) is (ending != "parquet")  # it writes at once
+        assert f"no rows can be written into {file}: " in said.stderr
+    assert list(tmp_path.glob("*full*")) == []
     say(*back, "--diff", str(did))  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
