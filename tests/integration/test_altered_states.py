@@ -312,7 +312,10 @@ def test_what_uses_a_column_that_changes_is_named_and_others_go_on(connection):
     planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
     [state] = planned.states
     assert "twice" in f"{state.refusal} {state.goes}"
-    execute(connection, "ALTER TABLE public.words DROP COLUMN twice")
+    execute(connection, "ALTER TABLE public.words DROP COLUMN twice, ADD known text")
+    with pytest.raises(AlterNotPossible, match="has a column known of somebody's own; rename"):
+        altered(connection, old, words({**NARROW, "known": Count("word")}))
+    execute(connection, "ALTER TABLE public.words DROP COLUMN known")
     execute(connection, "CREATE VIEW public.mine AS SELECT word, letters FROM public.words")
     for values in (WIDE, OLD):
         with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
