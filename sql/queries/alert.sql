@@ -107,10 +107,6 @@ DELETE FROM reliability.verified
    AND (database, state) NOT IN (
        SELECT * FROM unnest(%(databases)s::text[], %(states)s::text[]));
 
--- forget_what_was_wrong --
--- The tables were repaired.
-UPDATE reliability.verified SET wrong = NULL WHERE topology = %(topology)s AND wrong IS NOT NULL;
-
 -- verified --
 -- What the last verification of each table has found.
 SELECT database, state, verified_at, wrong FROM reliability.verified

@@ -899,8 +899,12 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     without_interval = [(row["kind"], row["interval_start"] is None) for row in last]
     assert without_interval == [("REPAIR", True), ("COMMIT", False)]
     execute(shop.connection, wrong, word=word)
-    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand").stdout
+    execute(shop.connection, "DELETE FROM public.log WHERE _txid = 1")  # is no other state's fault
+    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand", code=3).stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
+    assert "shop log: attempt 1:0 is recorded with 6 rows, but 0 exist" in said
+    known = "SELECT state FROM reliability.verified WHERE wrong IS NOT NULL"
+    assert shop.ask(known) == [("log",)]
 
 
 # --- Airflow -------------------------------------------------------------------------------------
