@@ -16,7 +16,7 @@ from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
 from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
-from reliability.core.errors import LedgerBusy, ReliabilityError
+from reliability.core.errors import ReliabilityError
 from reliability.core.texts import signed
 from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
@@ -146,12 +146,12 @@ def verify(
             _record(connection, name, verified)
             return [(name, state) for state in verified]
 
+        failed: list[str] = []
         with states_followed("verify") as progress:
-            results = [*chain.from_iterable(of_each(connection, topology, verify_one))]
+            results = [*chain.from_iterable(of_each(connection, topology, verify_one, failed))]
     is_wrong = any(state.is_exact is False for _, state in results)  # None: cannot be determined
-    answer(
-        _by_topology(results), _verified(results), as_json=as_json, code=FOUND if is_wrong else 0
-    )
+    code = FAILED if failed else FOUND if is_wrong else 0
+    answer(_by_topology(results), _verified(results), as_json=as_json, code=code)
 
 
 def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_json: bool) -> None:
@@ -249,20 +249,15 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
 
     No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
-    busy: list[str] = []
+    failed: list[str] = []
     with ledger() as connection:
 
         def compact_one(name: str) -> list[tuple[str, Compacted]]:
-            try:
-                compacted = compact_states(connection, name, progress=progress)
-            except LedgerBusy as error:  # go on with the other topologies
-                warn(str(error))
-                busy.append(name)
-                return []
+            compacted = compact_states(connection, name, progress=progress)
             return [(name, state) for state in compacted]
 
         with states_followed("compact") as progress:
-            results = [*chain.from_iterable(of_each(connection, topology, compact_one))]
+            results = [*chain.from_iterable(of_each(connection, topology, compact_one, failed))]
     counts = right(("compacted through", "txids now", "rows before", "after"))
     page = Table(
         ("topology", "state", *counts, "held up by"),
@@ -279,7 +274,7 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
             for name, state in results
         ],
         empty="nothing was compacted"
-        if busy
+        if failed
         else "no state has a horizon: all contributions are kept",
     )
-    answer(_by_topology(results), [page], as_json=as_json, code=FAILED if busy else 0)
+    answer(_by_topology(results), [page], as_json=as_json, code=FAILED if failed else 0)

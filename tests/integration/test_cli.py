@@ -52,6 +52,7 @@ from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
 from tests.support.doomed import doomed
+from tests.support.fix_page import shop_named
 from tests.support.fix_pipeline import january, month, pipeline_of, write_parquet
 from tests.support.fix_postgres import ROOT, database_of, execute, new_database, rows, run_as_admin
 
@@ -1532,6 +1533,11 @@ def test_several_databases_are_shown_compared_and_examined(
     for what in ("3", "3:0"):
         [why] = read("show", what)["unavailable"]
         assert f"warning: {why[:40]}" in say("show", what).stdout
+    shop_named(connection, "untouched").commit(made(1))
+    for verb, of_others in (("verify", "untouched"), ("compact", "nothing was compacted")):
+        said = say(verb, code=1)
+        assert of_others in said.stdout
+        assert "shop: [LEDGER_UNAVAILABLE] database warehouse" in said.stderr
 
 
 def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):
