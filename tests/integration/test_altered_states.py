@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -493,18 +493,14 @@ def test_an_alteration_waits_for_who_verifies(connection):
     old.commit(1)
     code = replace(old.topology, states=[words(SUMS)], process=None)
 
-    def alter_it():
-        with LedgerConnection(connection.dsn, application_name="who alters") as own:
-            alter(own, code, WHY)
-
-    thread = threading.Thread(target=alter_it)
-    with LedgerConnection(connection.dsn).transaction(reads_only=True) as tx:
-        [tables] = declared_tables(tx, "words")
-        tx.run(tables.hold_contributions())
-        thread.start()
-        wait_until_it_waits(connection, "who alters")
-        assert count_rows(tx, tables) > 0
-    thread.join(timeout=30)
+    with ThreadPoolExecutor() as pool, LedgerConnection(connection.dsn, "who alters") as own:
+        with LedgerConnection(connection.dsn).transaction(reads_only=True) as tx:
+            [tables] = declared_tables(tx, "words")
+            tx.run(tables.hold_contributions())
+            change = pool.submit(alter, own, code, WHY)
+            wait_until_it_waits(connection, "who alters")
+            assert count_rows(tx, tables) > 0
+        change.result(timeout=30)
     assert_exact(connection)
     assert lacking_values(connection, "words")
 

@@ -78,34 +78,25 @@ def shown(connection, *names):
 
 
 def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(shared_connection):
+    """And whatever a user's trigger, or another client of the pooler, has set before."""
     assert shown(shared_connection, *PINNED) == PINNED
-
-
-def test_a_setting_is_the_same_in_one_round_trip(shared_connection):
     names = list(PINNED)
     with shared_connection.in_one_round_trip() as tx:
         assert tx.one(SHOWN, names=names)["settings"] == PINNED
     with shared_connection.transaction() as tx:
         tx.queue(SHOWN, names=names)
         assert tx.commit_and_ask(SHOWN, names=names)["settings"] == PINNED
+    other = "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 900; SET jit = on"
+    execute(shared_connection, other)
+    assert shown(shared_connection, *PINNED) == PINNED
 
 
 def test_the_role_of_the_tests_has_other_settings(shared_connection):
     """Else this file shows nothing."""
-    found = {}
     with closing(psycopg2.connect(shared_connection.dsn)) as session, session.cursor() as cursor:
-        for name in PINNED:
-            cursor.execute("SELECT pg_catalog.current_setting(%s)", [name])
-            ((found[name],),) = cursor.fetchall()
-    assert [name for name, value in found.items() if value == PINNED[name]] == []
-
-
-def test_what_is_set_in_one_transaction_is_gone_in_the_next(shared_connection):
-    """As a trigger of the user's may do it, or another client of the same pooler."""
-    execute(
-        shared_connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 900; SET jit = on"
-    )
-    assert shown(shared_connection, *PINNED) == PINNED
+        cursor.execute("SELECT name, pg_catalog.current_setting(name) FROM unnest(%s) AS name",
+                       [list(PINNED)])  # fmt: skip
+        assert not {*cursor.fetchall()} & {*PINNED.items()}
 
 
 TAKEN_BY_SHADOWS = [
@@ -177,20 +168,16 @@ def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, pyt
 
 
 def test_a_temporary_table_takes_no_name_of_postgres(connection):
-    """S4"""
+    """S4: and who reads a view calls the ledger's functions with a path of their own."""
     with connection.transaction() as tx:
         tx.run(SQL("CREATE TEMPORARY TABLE pg_class (oid integer)"))
         assert tx.one(SQL("SELECT count(*) AS rows FROM pg_class"))["rows"] > 0
-
-
-def test_the_ledgers_functions_have_the_path_in_any_session(shared_connection):
-    """S4: who reads a view calls them with a path of their own."""
     own = (
         "SELECT oid::regprocedure::text FROM pg_proc"
         " WHERE pronamespace = 'reliability'::regnamespace"
         " AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(proconfig, '{}'))"
     )
-    assert rows(shared_connection, own) == []
+    assert rows(connection, own) == []
 
 
 def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(connection):
