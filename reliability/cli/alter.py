@@ -100,7 +100,8 @@ def plan(
     """Say what this code would change in the ledger; exit code 3 if it would change anything.
 
     That is the migrations that the ledger lacks, and what `reliability alter` would do. Run it on a
-    pull request, with the code that it brings and a login that reads the ledger.
+    pull request, with the code that it brings. It reads tables of changed states, to count what
+    would go: with roles, the page's may.
     """
     with LedgerConnection(address_of(), "reliability plan") as connection:
         missing = missing_migrations(connection)

@@ -183,8 +183,16 @@ def names(connection: LedgerConnection, topology: str) -> list[str]:
     return [topology] if topology else topologies(connection)
 
 
-def of_each(connection: LedgerConnection, topology: str, act: Callable[[str], T]) -> list[T]:
-    """Act on the given topology, or on all; one of all may be dropped meanwhile."""
+def of_each(
+    connection: LedgerConnection,
+    topology: str,
+    act: Callable[[str], T],
+    failed: list[str] | None = None,
+) -> list[T]:
+    """Act on the given topology, or on all; one of all may be dropped meanwhile.
+
+    :param failed: gets those that fail, whose errors are printed; None: the first one raises
+    """
     done: list[T] = []
     for name in names(connection, topology):
         try:
@@ -193,6 +201,11 @@ def of_each(connection: LedgerConnection, topology: str, act: Callable[[str], T]
         except TopologyUnknown:
             if topology:
                 raise
+        except ReliabilityError as error:
+            if failed is None:
+                raise
+            warn(f"{name}: {error.about(topology=name)}")
+            failed.append(name)
     return done
 
 

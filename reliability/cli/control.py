@@ -90,9 +90,10 @@ def rollback(
             check_asked(*_rollback_question(_txids_of(connection, would), would), yes=False)
         done = back(dry_run=dry_run, observer=rows.observe if rows else None)
         txids = _txids_of(connection, done)
-    interval = txids.intervals.get(done.to_txid)
-    document = {**done.to_json(), "to_interval": interval and str(interval)}
-    answer(document, _rolled_back(txids, done), as_json=as_json)
+        to_interval = txids.intervals.get(done.to_txid)
+        document = {**done.to_json(), "to_interval": to_interval and str(to_interval)}
+        # before the file is closed, which may fail
+        answer(document, _rolled_back(txids, done), as_json=as_json)
 
 
 def _txids_of(connection: LedgerConnection, done: RolledBack) -> Selected:

@@ -62,6 +62,8 @@ def erase(
     if not (reason or dry_run):
         raise typer.BadParameter("an erasure needs a --reason, unless it is a --dry-run")
     named = [_name(text, has_value=not where) for text in key]
+    if [value for _, value in named].count(FROM_STDIN) > 1:
+        raise typer.BadParameter("stdin is for one COLUMN=- only", param_hint="--key")
     with ledger(topology) as connection:
         if where:
             keys = [

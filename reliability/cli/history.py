@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
@@ -16,14 +16,14 @@ from reliability.cli.output import format_differences, format_value, plain
 from reliability.cli.parts import Line, Part, Table, answer, right
 from reliability.core.column import is_hidden
 from reliability.core.difference import format_cell, format_row
-from reliability.core.errors import LedgerBusy, ReliabilityError
+from reliability.core.errors import ReliabilityError
 from reliability.core.texts import signed
 from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.repair import Repaired, repair
 from reliability.transaction.inspect.explain import MAX_ROWS, Explanation
 from reliability.transaction.inspect.explain import explain as explain_row
-from reliability.transaction.inspect.verify import Verified, record_repaired, record_verified
+from reliability.transaction.inspect.verify import Verified, record_verified
 from reliability.transaction.inspect.verify import verify as verify_tables
 from reliability.transaction.maintain.compaction import Compacted
 from reliability.transaction.maintain.compaction import compact as compact_states
@@ -146,12 +146,12 @@ def verify(
             _record(connection, name, verified)
             return [(name, state) for state in verified]
 
+        failed: list[str] = []
         with states_followed("verify") as progress:
-            results = [*chain.from_iterable(of_each(connection, topology, verify_one))]
+            results = [*chain.from_iterable(of_each(connection, topology, verify_one, failed))]
     is_wrong = any(state.is_exact is False for _, state in results)  # None: cannot be determined
-    answer(
-        _by_topology(results), _verified(results), as_json=as_json, code=FOUND if is_wrong else 0
-    )
+    code = FAILED if failed else FOUND if is_wrong else 0
+    answer(_by_topology(results), _verified(results), as_json=as_json, code=code)
 
 
 def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_json: bool) -> None:
@@ -166,23 +166,22 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
         done = repair(
             connection, topology, signed(reason, person()), dry_run=not yes, observer=observer
         )
+        verified = verify_tables(connection, topology)
         if yes:
-            _record(connection, topology, None)
+            _record(connection, topology, verified)
+    left = [one for one in verified if one.is_exact is False and not one.compares_values]
     answer(
-        {"topology": topology, "is_dry_run": not yes, **plain(done)},
-        _repaired(topology, done, yes=yes),
+        {"topology": topology, "is_dry_run": not yes, **plain(done), "not_repaired": left},
+        [*_repaired(topology, done, yes=yes), *_wrong_rows((topology, one) for one in left)],
         as_json=as_json,
-        code=FOUND if done.differences and not yes else 0,
+        code=FOUND if left or (done.differences and not yes) else 0,
     )
 
 
-def _record(connection: LedgerConnection, topology: str, verified: list[Verified] | None) -> None:
+def _record(connection: LedgerConnection, topology: str, verified: list[Verified]) -> None:
     """Let alerts know; who may only read the ledger verifies all the same."""
     try:
-        if verified is None:
-            record_repaired(connection, topology)
-        else:
-            record_verified(connection, topology, verified)
+        record_verified(connection, topology, verified)
     except ReliabilityError as error:
         warn(f"the result was not recorded for alerts: {error.what}")
 
@@ -222,11 +221,15 @@ def _verified(results: Sequence[tuple[str, Verified]]) -> Iterator[Part]:
         coloured=("missing", "surplus", "different", "exact"),
         least=("database", "rows", "different", "surplus", "missing"),
     )
+    yield from _wrong_rows(results)
+    for topology in sorted({topology for topology, state in results if state.is_exact is False}):
+        yield Line(f"What a repair would change: reliability verify {topology} --repair")
+
+
+def _wrong_rows(results: Iterable[tuple[str, Verified]]) -> Iterator[Line]:
     for topology, state in results:
         for line in (*state.headers, *(row.describe() for row in state.examples)):
             yield Line(f"{topology} {state.state}: {line}")
-    for topology in sorted({topology for topology, state in results if state.is_exact is False}):
-        yield Line(f"What a repair would change: reliability verify {topology} --repair")
 
 
 def _format_exact(state: Verified) -> str:
@@ -246,20 +249,15 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
 
     No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
-    busy: list[str] = []
+    failed: list[str] = []
     with ledger() as connection:
 
         def compact_one(name: str) -> list[tuple[str, Compacted]]:
-            try:
-                compacted = compact_states(connection, name, progress=progress)
-            except LedgerBusy as error:  # go on with the other topologies
-                warn(str(error))
-                busy.append(name)
-                return []
+            compacted = compact_states(connection, name, progress=progress)
             return [(name, state) for state in compacted]
 
         with states_followed("compact") as progress:
-            results = [*chain.from_iterable(of_each(connection, topology, compact_one))]
+            results = [*chain.from_iterable(of_each(connection, topology, compact_one, failed))]
     counts = right(("compacted through", "txids now", "rows before", "after"))
     page = Table(
         ("topology", "state", *counts, "held up by"),
@@ -276,7 +274,7 @@ def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) ->
             for name, state in results
         ],
         empty="nothing was compacted"
-        if busy
+        if failed
         else "no state has a horizon: all contributions are kept",
     )
-    answer(_by_topology(results), [page], as_json=as_json, code=FAILED if busy else 0)
+    answer(_by_topology(results), [page], as_json=as_json, code=FAILED if failed else 0)

@@ -73,9 +73,10 @@ def replay(
         with diff.opened(connection, topology, dry_run=dry_run) as rows:
             request = run.request(reason=reason, is_dry_run=dry_run, refreezes=refreeze)
             replayed = run.replay(request, rows)
-    document = _document(selected, replayed, is_dry_run=dry_run)
-    lines = _lines(selected, replayed, is_dry_run=dry_run)
-    answer(document, lines, as_json=as_json)
+            document = _document(selected, replayed, is_dry_run=dry_run)
+            lines = _lines(selected, replayed, is_dry_run=dry_run)
+            # before the file is closed, which may fail
+            answer(document, lines, as_json=as_json)
     if rows is not None:
         _warn_of_unobserved(replayed.results, rows)
         if not as_json:

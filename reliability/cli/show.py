@@ -110,7 +110,7 @@ def _the_topology(connection: LedgerConnection, name: str | None) -> str:
 def _show_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt, *, as_json: bool
 ) -> None:
-    report = attempt_report(connection, topology, attempt)
+    report = attempt_report(connection, topology, attempt, as_far_as_available=True)
     warning = outdated_code(connection, report)
     own = with_intervals(connection, topology, [attempt.txid])
     interval = format_intervals(own.intervals.values())
@@ -138,8 +138,12 @@ def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) 
         ],
         *(e.status.value for e in report.events),
     )
-    if warning:
-        yield Line(f"warning: {warning}", ["warning"])
+    yield from _warnings(*([warning] if warning else ()), *report.unavailable)
+
+
+def _warnings(*texts: str) -> Iterator[Part]:
+    for text in texts:
+        yield Line(f"warning: {text}", ["warning"])
 
 
 def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
@@ -305,6 +309,7 @@ def _page_of_txid(story: dict[str, Any]) -> Iterator[Part]:
             f"{what} {'changed' if number else 'would have changed'}",
             list(map(difference_of, rows)),
         )
+    yield from _warnings(*story["unavailable"])
 
 
 def _differences(what: str, differences: Sequence[Difference]) -> Iterator[Part]:

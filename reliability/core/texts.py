@@ -13,7 +13,7 @@ from typing import Any
 from reliability.core.names import COMMAND_LINE
 
 # Free text must reach the ledger whatever characters it has.
-PROSE = frozenset({"reason", "verdict_reason", "remedy"})
+PROSE = frozenset({"reason", "verdict_reason", "remedy", "problem", "what", "advice"})
 # Control characters, line and paragraph separators, and what turns the direction of text.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"

@@ -133,7 +133,8 @@ def run_audit(tx: DatabaseTransaction, query: str, seconds: float = MAX_SECONDS)
     problem = row["problem"]
     if problem and lacks_schema(row["error_code"], problem):
         problem = f"{problem}; {QUALIFY}"
-    return {**row, "examples": tuple(row["examples"] or ()), "problem": problem}
+    examples = tuple(row["examples"] or ())
+    return {**tx.storable({**row, "examples": examples, "problem": problem})}
 
 
 def log_violations(subject: str, outcomes: Iterable[AuditOutcome]) -> None:

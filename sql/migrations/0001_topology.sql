@@ -185,7 +185,11 @@ END $$;
 CREATE FUNCTION reliability.forget_topology(p_topology text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    LOCK TABLE reliability.alert IN EXCLUSIVE MODE;  -- meanwhile none begins, and none is told
+    -- In the order in which an erasure of another topology locks them. Meanwhile no result of a
+    -- verification is recorded, and no alert begins or is told.
+    LOCK TABLE reliability.correction, reliability.quarantined_row, reliability.audit_result,
+               reliability.difference IN ROW EXCLUSIVE MODE;
+    LOCK TABLE reliability.verified, reliability.alert IN EXCLUSIVE MODE;
     DELETE FROM reliability.request_contact USING reliability.request r
      WHERE r.topology = p_topology AND request_contact.request_id = r.request_id;
     DELETE FROM reliability.alert_told USING reliability.alert a

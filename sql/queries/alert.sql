@@ -93,9 +93,10 @@ DELETE FROM reliability.alert_told
  WHERE alert_id = %(alert_id)s AND channel = %(channel)s AND is_over = %(is_over)s;
 
 -- record_verified --
--- Record what a verification of a table has found.
+-- Record what a verification of a table has found, unless the topology was dropped meanwhile.
 INSERT INTO reliability.verified (topology, database, state, wrong)
-VALUES (%(topology)s, %(database)s, %(state)s, %(wrong)s)
+SELECT topology, %(database)s, %(state)s, %(wrong)s
+  FROM reliability.topology WHERE topology = %(topology)s
 ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
@@ -105,10 +106,6 @@ DELETE FROM reliability.verified
  WHERE topology = %(topology)s
    AND (database, state) NOT IN (
        SELECT * FROM unnest(%(databases)s::text[], %(states)s::text[]));
-
--- forget_what_was_wrong --
--- The tables were repaired.
-UPDATE reliability.verified SET wrong = NULL WHERE topology = %(topology)s AND wrong IS NOT NULL;
 
 -- verified --
 -- What the last verification of each table has found.

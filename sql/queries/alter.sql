@@ -40,11 +40,14 @@ SELECT topology, %(state)s, txid, committed_attempt, 'empty', 0 FROM reliability
  WHERE topology = %(topology)s AND committed_attempt IS NOT NULL;
 
 -- remove_state --
--- Remove the record of a state, with its headers and its adoption; foreign keys are checked at the end.
+-- Remove the record of a state of the ledger's database, with its headers, its adoption and what was found
+-- of its table; foreign keys are checked at the end.
 WITH headers AS (DELETE FROM reliability.contribution
                   WHERE topology = %(topology)s AND state = %(state)s),
 adoptions AS (DELETE FROM reliability.adoption
-               WHERE topology = %(topology)s AND state = %(state)s)
+               WHERE topology = %(topology)s AND state = %(state)s),
+verified AS (DELETE FROM reliability.verified
+              WHERE topology = %(topology)s AND database = '' AND state = %(state)s)
 DELETE FROM reliability.state
  WHERE topology = %(topology)s AND state = %(state)s AND definition_digest = %(digest_before)s
 RETURNING state;

@@ -121,9 +121,12 @@ WITH words AS (
                                             AND v.wrong ~* pattern)
     RETURNING 1
 ), alerts AS (
-       UPDATE reliability.alert a SET what = %(instead)s
-        WHERE a.topology = %(topology)s AND EXISTS (SELECT FROM words WHERE position(value in lower(a.what)) > 0
-                                            AND a.what ~* pattern)
+       UPDATE reliability.alert a SET what = %(instead)s, advice = ''
+        WHERE a.topology = %(topology)s
+          AND (EXISTS (SELECT FROM unnest(%(quoting)s::text[]) AS code
+                        WHERE position('[' || code || ']' IN a.what) > 0)
+               OR EXISTS (SELECT FROM words, concat_ws(' ', a.what, a.advice) AS text
+                           WHERE position(value in lower(text)) > 0 AND text ~* pattern))
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM events)

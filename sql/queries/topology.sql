@@ -17,14 +17,12 @@ ON CONFLICT (topology) DO UPDATE
 -- Pause a topology; a pause that is already in effect keeps its time.
 UPDATE reliability.topology
    SET paused_at = coalesce(paused_at, clock_timestamp()), paused_reason = %(reason)s
- WHERE topology = %(topology)s
-RETURNING topology;
+ WHERE topology = %(topology)s;
 
 -- resume_topology --
 -- Resume a topology.
 UPDATE reliability.topology SET paused_at = NULL, paused_reason = NULL
- WHERE topology = %(topology)s
-RETURNING topology;
+ WHERE topology = %(topology)s;
 
 -- lock_topology --
 -- Queue for the topology's lock. A separate statement: what is read or written under the lock must

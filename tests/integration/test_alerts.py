@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from reliability import Count, State
 from reliability.core.alert import Alert
 from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.erase import erase
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect import alerts
 from reliability.transaction.inspect.alerts import record_conditions, tell
-from reliability.transaction.inspect.verify import verify
+from reliability.transaction.inspect.verify import record_verified, verify
 from reliability.transaction.maintain.sweep import sweep
-from tests.replay.shop import made
+from tests.replay.shop import Shop, made
 from tests.support.command_line import say
 from tests.support.fix_page import shop_named
 from tests.support.fix_postgres import execute, rows, wait_until_it_waits
@@ -269,24 +271,36 @@ def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
 
 
 def test_a_drop_beside_a_look_leaves_no_alert(shop, connection, monkeypatch):
-    """K2: it would never be over, as nobody looks at the topology again."""
-    conditions, dsn, dropping = alerts._conditions, connection.dsn, []
+    """K2: it would never be over, as nobody looks at the topology again.
+
+    Nor does a result of a verification. An erasure of another topology takes its turn.
+    """
+    conditions, dsn, changing = alerts._conditions, connection.dsn, list[Future[Any]]()
+    people = [State("people", key={"customer": "bigint"}, values={"n": Count()})]
+    Shop(connection, kinds=lambda _: people, name="away").commit([{"customer": 17}])
 
     def meanwhile(*arguments):
-        dropping.append(pool.submit(drop_topology, person, "shop"))
+        changing.append(pool.submit(drop_topology, person, "shop"))
         wait_until_it_waits(another, "person")
+        ann = [("customer", "17")]
+        changing.append(pool.submit(erase, owner, "away", ann, reason="asked"))
+        wait_until_it_waits(another, "owner")
         return conditions(*arguments)
 
-    say("verify", "shop")
+    verified = verify(connection, "shop")
+    record_verified(connection, "shop", verified)
     end_requests(connection)
     monkeypatch.setattr(alerts, "_conditions", meanwhile)
     with (
         ThreadPoolExecutor() as pool,
         LedgerConnection(dsn, "person") as person,
+        LedgerConnection(dsn, "owner") as owner,
         LedgerConnection(dsn) as another,
     ):
         record_conditions(connection, "shop", None)
-        dropping[0].result()
+        for change in changing:
+            change.result()
+    record_verified(connection, "shop", verified)
     for table in ("alert", "alert_told", "verified"):
         assert rows(connection, f"TABLE reliability.{table}") == []
 

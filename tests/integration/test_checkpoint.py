@@ -46,6 +46,7 @@ from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep, topologies
 from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.lifecycle import pause, resume
 from reliability.transaction.topology.participants import (
     declare_participants,
     mirror_grant,
@@ -689,7 +690,7 @@ def test_a_database_that_takes_part_decides_nothing(staged):
     staged.process(1, both(1))
     east = staged.participants.connection_of(EAST)
     assert staged.topology not in topologies(east)
-    for decide in (drain, lambda connection, name: sweep(connection, name, Leases())):
+    for decide in (drain, partial(sweep, leases=Leases()), partial(pause, reason="x"), resume):
         with pytest.raises(NotTheCoordinator):
             decide(east, staged.topology)
     assert staged.statuses(EAST) == {"1:0": "PROCESSED"}

@@ -52,6 +52,7 @@ from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
 from tests.support.doomed import doomed
+from tests.support.fix_page import shop_named
 from tests.support.fix_pipeline import january, month, pipeline_of, write_parquet
 from tests.support.fix_postgres import ROOT, database_of, execute, new_database, rows, run_as_admin
 
@@ -412,6 +413,13 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
     back = ("rollback", "shop", "1", "--reason", "x", "--yes")
     no_table = 'no rows can be written into gone.found: schema "gone" does not exist'
     assert no_table in say(*back, "--diff-table", "gone.found", code=1).output
+    for ending in readers:  # on a full disk, what was done is told
+        (tmp_path / f".full.{ending}.draft").symlink_to("/dev/full")
+        file = tmp_path / f"full.{ending}"
+        said = say(*back, "--dry-run", "--diff", str(file), code=1)
+        assert ("would be rolled back" in said.stdout) is (ending != "parquet")  # it writes at once
+        assert f"no rows can be written into {file}: " in said.stderr
+    assert list(tmp_path.glob("*full*")) == []
     say(*back, "--diff", str(did))  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
@@ -892,8 +900,12 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     without_interval = [(row["kind"], row["interval_start"] is None) for row in last]
     assert without_interval == [("REPAIR", True), ("COMMIT", False)]
     execute(shop.connection, wrong, word=word)
-    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand").stdout
+    execute(shop.connection, "DELETE FROM public.log WHERE _txid = 1")  # is no other state's fault
+    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand", code=3).stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
+    assert "shop log: attempt 1:0 is recorded with 6 rows, but 0 exist" in said
+    known = "SELECT state FROM reliability.verified WHERE wrong IS NOT NULL"
+    assert shop.ask(known) == [("log",)]
 
 
 # --- Airflow -------------------------------------------------------------------------------------
@@ -1518,6 +1530,14 @@ def test_several_databases_are_shown_compared_and_examined(
     said = say("topologies", code=1)
     assert "exact" in said.stdout
     assert "database warehouse" in said.stderr
+    for what in ("3", "3:0"):
+        [why] = read("show", what)["unavailable"]
+        assert f"warning: {why[:40]}" in say("show", what).stdout
+    shop_named(connection, "untouched").commit(made(1))
+    for verb, of_others in (("verify", "untouched"), ("compact", "nothing was compacted")):
+        said = say(verb, code=1)
+        assert of_others in said.stdout
+        assert "shop: [LEDGER_UNAVAILABLE] database warehouse" in said.stderr
 
 
 def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):

@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import Append, Count, FileSpout, MemorySpout, State, Topology
+from reliability import Append, Count, FileSpout, MemorySpout, State, Topology, audit
 from reliability.core.errors import (
     AttemptIncomplete,
     EncodingUnsupported,
@@ -28,6 +28,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
 from reliability.spark.stage.read_postgres import ReadTask
+from reliability.transaction.inspect.alerts import record_conditions
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
@@ -77,34 +78,25 @@ def shown(connection, *names):
 
 
 def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(shared_connection):
+    """And whatever a user's trigger, or another client of the pooler, has set before."""
     assert shown(shared_connection, *PINNED) == PINNED
-
-
-def test_a_setting_is_the_same_in_one_round_trip(shared_connection):
     names = list(PINNED)
     with shared_connection.in_one_round_trip() as tx:
         assert tx.one(SHOWN, names=names)["settings"] == PINNED
     with shared_connection.transaction() as tx:
         tx.queue(SHOWN, names=names)
         assert tx.commit_and_ask(SHOWN, names=names)["settings"] == PINNED
+    other = "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 900; SET jit = on"
+    execute(shared_connection, other)
+    assert shown(shared_connection, *PINNED) == PINNED
 
 
 def test_the_role_of_the_tests_has_other_settings(shared_connection):
     """Else this file shows nothing."""
-    found = {}
     with closing(psycopg2.connect(shared_connection.dsn)) as session, session.cursor() as cursor:
-        for name in PINNED:
-            cursor.execute("SELECT pg_catalog.current_setting(%s)", [name])
-            ((found[name],),) = cursor.fetchall()
-    assert [name for name, value in found.items() if value == PINNED[name]] == []
-
-
-def test_what_is_set_in_one_transaction_is_gone_in_the_next(shared_connection):
-    """As a trigger of the user's may do it, or another client of the same pooler."""
-    execute(
-        shared_connection, "SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 900; SET jit = on"
-    )
-    assert shown(shared_connection, *PINNED) == PINNED
+        cursor.execute("SELECT name, pg_catalog.current_setting(name) FROM unnest(%s) AS name",
+                       [list(PINNED)])  # fmt: skip
+        assert not {*cursor.fetchall()} & {*PINNED.items()}
 
 
 TAKEN_BY_SHADOWS = [
@@ -176,20 +168,16 @@ def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, pyt
 
 
 def test_a_temporary_table_takes_no_name_of_postgres(connection):
-    """S4"""
+    """S4: and who reads a view calls the ledger's functions with a path of their own."""
     with connection.transaction() as tx:
         tx.run(SQL("CREATE TEMPORARY TABLE pg_class (oid integer)"))
         assert tx.one(SQL("SELECT count(*) AS rows FROM pg_class"))["rows"] > 0
-
-
-def test_the_ledgers_functions_have_the_path_in_any_session(shared_connection):
-    """S4: who reads a view calls them with a path of their own."""
     own = (
         "SELECT oid::regprocedure::text FROM pg_proc"
         " WHERE pronamespace = 'reliability'::regnamespace"
         " AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(proconfig, '{}'))"
     )
-    assert rows(shared_connection, own) == []
+    assert rows(connection, own) == []
 
 
 def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(connection):
@@ -252,13 +240,16 @@ def test_an_interval_is_in_utc_whatever_zone_it_came_in():
 # --- encodings -----------------------------------------------------------------------------------
 
 
+UNQUALIFIED = audit("elsewhere", "SELECT FROM {contribution}, nowhere", severity="warn")
+
+
 def words(texts: list[str]) -> Topology:
     return Topology(
         "words",
         spout=MemorySpout(schema={"word": "string"}, partitions=[texts], take=99),
         process=lambda batch: {"seen": batch, "counted": batch},
         states=[
-            State("seen", values={"word": Append("word", "text")}),
+            State("seen", values={"word": Append("word", "text")}, audits=[UNQUALIFIED]),
             State("counted", key={"word": "text"}, values={"times": Count()}),
         ],
         module=__name__,
@@ -299,7 +290,10 @@ def stored(pipeline):
     ],
 )
 def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding, codec, texts):
-    """PGCLIENTENCODING=LATIN1 is set for the whole test run."""
+    """PGCLIENTENCODING=LATIN1 is set for the whole test run.
+
+    What the ledger itself says of an audit that cannot run has characters of its own.
+    """
     pipeline = encoded(encoding, texts)
     pipeline.transact(1)
     assert stored(pipeline) == {text.encode(codec) for text in texts}
@@ -317,7 +311,7 @@ def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(shared_conn
 
 
 def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encoded):
-    """A reason reaches the ledger whatever its characters."""
+    """A reason reaches the ledger whatever its characters, and so does an alert of it."""
     pipeline = encoded("LATIN1", ["Zoë", "€"])
     grant = pipeline.begin(1)
     connection = pipeline.runner.connection
@@ -333,6 +327,11 @@ def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encode
         pipeline.transact(1)
     asked = "SELECT reason_code, status FROM reliability.attempt WHERE attempt_id = 1"
     assert rows(connection, asked) == [("TEXT_NOT_STORABLE", "FAILED")]
+    execute(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
+    execute(connection, "UPDATE reliability.attempt SET reason_code = 'X', remedy = NULL")
+    record_conditions(connection, "words", None)
+    [advice] = rows(connection, "SELECT advice FROM reliability.alert WHERE kind = 'BLOCKED'")
+    assert r"--reason '\u2026'" in advice[0]
 
 
 def test_a_database_in_which_texts_have_another_order_is_refused(environment):

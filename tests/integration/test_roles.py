@@ -49,7 +49,7 @@ from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain import compaction
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt_messages import end_attempt
-from reliability.transaction.topology.alter import alter
+from reliability.transaction.topology.alter import alter, plan_alteration
 from reliability.transaction.topology.lifecycle import declare, pause
 from reliability.transaction.topology.server import end_sessions_of
 from spark_apps import global_count
@@ -398,6 +398,8 @@ def test_tasks_readers_and_the_page_do_only_what_is_theirs(roles, shop, monkeypa
     assert erasure["keys"] == [{"column": "k", "hash": None}] * 2
     page = roles.sessions[PAGE]
     refused(roles, PAGE, WRITES)
+    newer = replace(shop.topology, states=kept_with_more()[1:])
+    assert len(plan_alteration(page, newer).states) == 3  # what would go is counted
     for statement in CONTENTS.values():
         rows(page, statement)
     for act in (

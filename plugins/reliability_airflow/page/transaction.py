@@ -84,8 +84,8 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
                 warning=outdated_code(connection, report),
             )
             for report in (
-                attempt_report(connection, topology, TransactionAttempt(txid, number))
-                for number in shown
+                attempt_report(connection, topology, attempt, as_far_as_available=True)
+                for attempt in (TransactionAttempt(txid, number) for number in shown)
             )
         ]
     axis, items = axis_of(rows), story["items"] or ()

@@ -141,27 +141,25 @@ class StoredState(StateTables):
     ) -> Difference | None:
         """Take the next commit number, and bring the rows back to their contributions (H9).
 
-        :returns: None if no row differs, or if the state keeps no contributions to compare with
+        :returns: None if no row differs, or if the state keeps no contributions to compare with:
+            of appended rows, `verify` tells a wrong number
         :raises RepairNotPossible: it cannot be told what the contributions are
         """
         change = self._advance(tx, key)
-        if not self.has_headers:
+        if not self.keeps_contributions:
             return None
         for wrong in wrong_headers(tx, self):
             raise self._not_repairable(format_header(wrong))
         for row in tx.all("txids_without_header", **change.key):
             txid, attempt_id = row["txid"], row["attempt_id"]
             raise self._not_repairable(f"attempt {txid}:{attempt_id} is not recorded")
-        if not self.keeps_contributions:
-            return None
         is_wrong = self.rewrite_differing(change)
         difference = self._compare(change, observer if is_wrong else None, Effect())
         return difference if is_wrong else None
 
     def _not_repairable(self, why: str) -> RepairNotPossible:
-        kept = "contributions" if self.keeps_contributions else "appended rows"
         return RepairNotPossible(
-            f"state {self.name}: {why}, so the {kept} themselves are wrong",
+            f"state {self.name}: {why}, so the contributions themselves are wrong",
             remedy="restore the missing rows from a backup, or delete the surplus ones: "
             "`reliability verify` compares their numbers.",
         )

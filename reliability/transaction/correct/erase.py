@@ -204,10 +204,10 @@ def _states(tx: DatabaseTransaction, topology: str) -> list[StoredState]:
 
 
 def _persons(states: Sequence[State], keys: Sequence[tuple[str, str]]) -> list[Person]:
-    if len(keys) > MOST_AT_ONCE:
+    if not 0 < len(keys) <= MOST_AT_ONCE:
         raise EraseNotPossible(
-            f"these are {len(keys):,} persons, and at most {MOST_AT_ONCE:,} can be erased at once",
-            remedy="erase them in several calls.",
+            f"these are {len(keys):,} persons, and 1 to {MOST_AT_ONCE:,} can be erased at once",
+            remedy="name one at least, and more of them in several calls.",
         )
     persons = [person_of(states, column, value) for column, value in keys]
     return list(dict.fromkeys(persons))

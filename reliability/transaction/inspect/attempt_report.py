@@ -119,6 +119,7 @@ class AttemptReport:
     :param states: what it staged for each, as the query `story_states` returns them; rows and
         digest were recorded when it was sealed
     :param differences: what it changed in the rows of each state, or, as a dry run, would have
+    :param unavailable: why databases could not be read: what is there of their states is left out
     """
 
     topology: str
@@ -142,17 +143,25 @@ class AttemptReport:
     replaced: Replaced | None
     events: tuple[Event, ...]
     differences: tuple[Difference, ...]
+    unavailable: tuple[str, ...] = ()
 
 
 def attempt_report(
-    connection: LedgerConnection, topology: str, attempt: TransactionAttempt
+    connection: LedgerConnection,
+    topology: str,
+    attempt: TransactionAttempt,
+    *,
+    as_far_as_available: bool = False,
 ) -> AttemptReport:
     """Read everything that the ledger keeps of an attempt, in every database of its topology.
 
+    :param as_far_as_available: leave out databases that cannot be read, otherwise raise
     :raises AttemptUnknown: the ledger has no such attempt
     """
     with TopologyDatabases.of(connection, topology) as databases:
+        unavailable = databases.leave_out_unavailable() if as_far_as_available else ()
         report, replaced_attempt = _read(databases, attempt)
+        report = replace(report, unavailable=tuple(unavailable))
         if replaced_attempt is None:
             return report
         before, _ = _read(databases, TransactionAttempt(attempt.txid, replaced_attempt))

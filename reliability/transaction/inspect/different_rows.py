@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -127,20 +127,29 @@ def check_target(file: Path | None, table: str) -> None:
 def _into_file(path: Path) -> Iterator[Write]:
     """Replace the file in one step when everything is written.
 
-    :raises NotPossible: it cannot be made
+    :raises NotPossible: it cannot be made, or its disk is full
     """
-    draft = path.with_name(f".{path.name}.draft")
+    draft, opened = path.with_name(f".{path.name}.draft"), ExitStack()
     try:
-        with ExitStack() as opened:
-            try:
-                write = opened.enter_context(_FORMATS[path.suffix](draft))
-            except OSError as error:
-                what = f"no rows can be written into {path}: {error.strerror}"
-                raise NotPossible(what, "name a file in another folder.") from error
-            yield write
-        draft.replace(path)
+        with _refusing(path):
+            write = opened.enter_context(_FORMATS[path.suffix](draft))
+        yield _refusing(path)(write)
+        with _refusing(path):
+            opened.close()
+            draft.replace(path)
     finally:
+        with suppress(OSError):  # it cannot be written, either
+            opened.close()
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"no rows can be written into {path}: {error.strerror or error}"
+        raise NotPossible(what, "name a file in another folder.") from error
 
 
 @contextmanager

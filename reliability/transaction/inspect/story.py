@@ -31,6 +31,8 @@ _PARTS = {
 def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
     """Return everything that the ledger has of a txid, as plain data.
 
+    What is in databases that cannot be read now is left out; `unavailable` says why.
+
     :raises AttemptUnknown: it was never emitted
     """
     key = TxidKey(topology, txid)
@@ -41,28 +43,27 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
     with connection.transaction() as tx:
         now = state_of(tx, topology, txid)
     parts = {part: connection.all(q, attempt_id=None, **key) for part, q in _PARTS.items()}
-    parts["differences"] = _differences(connection, topology, txid, parts["changes"])
+    with TopologyDatabases.of(connection, topology) as databases:
+        unavailable = databases.leave_out_unavailable()
+        parts["differences"] = _differences(databases, txid, parts["changes"])
     return {
         "topology": topology,
         **details,
         "state": now.state,
         "why": now.why,
         **{part: [_named(row, txid) for row in rows] for part, rows in parts.items()},
+        "unavailable": unavailable,
         "lacking": [
             f"{row['state']}.{row['value']}" for row in connection.all("values_without_txid", **key)
         ],
     }
 
 
-def _differences(
-    connection: LedgerConnection, topology: str, txid: int, changes: Sequence[Row]
-) -> list[Row]:
+def _differences(databases: TopologyDatabases, txid: int, changes: Sequence[Row]) -> list[Row]:
     """Read them in the databases of their states, those of rollbacks and repairs too."""
     numbers = [row["commit_number"] for row in changes if row["attempt_id"] is None]
-    with TopologyDatabases.of(connection, topology) as databases:
-        rows = databases.rows_of_all(
-            "differences_of_txid", commit_numbers=numbers, **TxidKey(topology, txid)
-        )
+    key = TxidKey(databases.topology, txid)
+    rows = databases.rows_of_all("differences_of_txid", commit_numbers=numbers, **key)
     return sorted(
         rows,
         key=lambda row: (

@@ -144,11 +144,6 @@ def record_verified(
             )
 
 
-def record_repaired(connection: LedgerConnection, topology: str) -> None:
-    """Record that nothing is known to be wrong any more."""
-    connection.run("forget_what_was_wrong", topology=topology)
-
-
 def _what_is_wrong(state: Verified) -> Iterator[str]:
     counts = {
         "missing row": state.missing,

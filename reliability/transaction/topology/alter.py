@@ -364,6 +364,11 @@ def _check_change(tx: DatabaseTransaction, change: StateChange) -> None:
     if blocking:
         way = "drop what uses the columns, and create it again afterwards"
         raise AlterNotPossible(", ".join(blocking), remedy=way)
+    there = {row["name"] for row in tx.all("table_columns", table=change.old.target_name)}
+    own = there - change.old.target_columns().keys()
+    if taken := sorted(own & change.new.target_columns().keys()):
+        what = f"{change.old.target_name} has a column {', '.join(taken)} of somebody's own"
+        raise AlterNotPossible(what, remedy="rename or drop it, or give the value another name")
 
 
 def _dependents(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
+from reliability.core.errors import ReliabilityError
 from reliability.deployment.address import address_of
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import check_known
@@ -73,9 +74,8 @@ class TopologyDatabases:
 
     def close(self) -> None:
         """Close the sessions that were opened here, not the coordinator's."""
-        for database in self.others:
-            if connection := self._connections.pop(database, None):
-                connection.close()
+        for database in self._connections.keys() - {COORDINATOR}:
+            self._connections.pop(database).close()
 
     @property
     def coordinator(self) -> LedgerConnection:
@@ -92,6 +92,17 @@ class TopologyDatabases:
             if self.coordinator.reopens:
                 connection.reopen_at(connection.one("server_timeline")["now"])
         return self._connections[database]
+
+    def leave_out_unavailable(self) -> list[str]:
+        """Read only those databases that can be read now; return why each other one cannot."""
+        reasons: dict[str, str] = {}
+        for name in self.others:
+            try:
+                self.connection_of(name).first("mirrored_topology", topology=self.topology)
+            except ReliabilityError as error:
+                reasons[name] = str(error)
+        self.others = tuple(name for name in self.others if name not in reasons)
+        return list(reasons.values())
 
     def __iter__(self) -> Iterator[LedgerConnection]:
         """Yield the sessions with the participants."""

@@ -98,14 +98,16 @@ def pause(connection: LedgerConnection, topology: str, reason: str) -> None:
 
     Storm's deactivate does the same: the coordinator emits no more batches, but still syncs.
     """
-    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        tx.one("pause_topology", topology=topology, reason=reason)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        tx.run("pause_topology", topology=topology, reason=reason)
 
 
 def resume(connection: LedgerConnection, topology: str) -> None:
     """Let attempts begin again; does nothing if the topology is not paused."""
-    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
-        tx.one("resume_topology", topology=topology)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        tx.run("resume_topology", topology=topology)
 
 
 # --- changed definitions, while nothing has committed --------------------------------------------
