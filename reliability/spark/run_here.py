@@ -17,6 +17,7 @@ from reliability.core.spout import Interval
 from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
+from reliability.spark.frames.jvm import has_jvm
 from reliability.transaction.interval_run import IntervalRun, RunResult
 from reliability.transaction.own_run import RunFailed, RunStep
 from reliability.transaction.process.attempt_messages import driver_session, end_attempt
@@ -128,7 +129,7 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
     :raises InvalidDefinition: it is one of Spark Connect, or a datetime without a time zone would
         be another one there
     """
-    if not hasattr(spark, "_jsparkSession"):
+    if not has_jvm(spark):
         raise InvalidDefinition(
             "the session is one of Spark Connect, which has no JVM in this process",
             remedy="make it with the setting spark.api.mode=classic, and without SPARK_REMOTE.",

@@ -450,6 +450,11 @@ def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 # --- sessions ------------------------------------------------------------------------------------
 
 
+def has_jvm(spark: SparkSession) -> bool:
+    """Say whether a session has a JVM, which one of Spark Connect has not."""
+    return hasattr(spark, "_jsparkSession")
+
+
 def is_gone(error: Exception) -> bool:
     """Say whether an error means that the JVM has ended, not a service that the user calls."""
     from py4j.protocol import Py4JNetworkError
