@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from dev.services.environment import Environment
-from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.checkpoint import CheckpointAction, Message
 from reliability.core.errors import (
     AttemptFenced,
@@ -600,7 +599,7 @@ def test_a_grant_that_comes_twice_changes_nothing_and_one_that_was_ended_goes_to
 
 
 def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
-    """G4: what the older one still stages rolls back at its last statement."""
+    """C6, G4: what the older one still stages rolls back at its last statement."""
     older = staged.grant(1)
     end(staged, "FENCED")
     staged.grant(1, attempt_id=1)
@@ -727,7 +726,7 @@ def test_a_sweep_cleans_in_every_database_later_if_one_is_away(staged, connectio
 # --- two servers ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def second_server(environment, tmp_path_factory):
     """Another Postgres server, with a migrated database `reliability`."""
     second = Environment(environment.root, tmp_path_factory.mktemp("second"), throwaway=True)
@@ -756,43 +755,3 @@ def test_a_topology_in_two_servers(second_server, connection, monkeypatch):
     drain(connection, staged.topology)
     staged.participants.close()
     history.check_repaired()
-
-
-# --- from end to end -----------------------------------------------------------------------------
-
-
-def topology_of(name: str) -> Topology:
-    values = {"seen": Count(), "total": Sum("n", "bigint")}
-    return Topology(
-        name,
-        spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(30))], take=10),
-        process=lambda batch: {"here": batch, EAST: batch},
-        states=[
-            State("here", key={"n": "integer"}, values=values, table=f"{name}_here"),
-            State(EAST, key={"n": "integer"}, values=values, table=f"{name}_east", database=EAST),
-        ],
-        max_spout_pending=3,
-    )
-
-
-def test_states_in_two_servers_from_emission_to_replay(
-    second_server, python_pipeline, connection, monkeypatch
-):
-    """G3, G6: tasks stage in both, each seals its own, both commit, a replay replaces in both."""
-    monkeypatch.setenv("RELIABILITY_DSN_EAST", second_server[1])
-    place = "another_server"
-    pair = python_pipeline(topology_of(place))
-    assert pair.emit(None) == [1, 2, 3]
-    for txid in (2, 3, 1):
-        pair.process(txid)
-    assert [c.attempt.txid for c in pair.runner.commit(1)] == [1, 2, 3]
-    again = pair.again()
-    again.transact(2, task="process")  # that task was cleared
-    with TopologyDatabases.of(connection, place) as participants:
-        for database, name in (("", "here"), (EAST, EAST)):
-            there = participants.connection_of(database)
-            facts = f"SELECT count(*), sum(seen), sum(total) FROM {place}_{name}"
-            assert rows(there, facts) == [(30, 30, sum(range(30)))]
-            numbers = "SELECT commit_number FROM reliability.checkpoint WHERE topology = %(name)s"
-            assert rows(there, numbers, name=place) == [(4,)]
-    again.runner.settle(again.run, [1, 2, 3])

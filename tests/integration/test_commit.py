@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 
 import pytest
-from psycopg2.sql import SQL
 
 from reliability import OpaqueState
 from reliability.core.errors import (
     LedgerCorruption,
-    LedgerUnavailable,
     TxidBlocked,
     UnexpectedAnswer,
 )
@@ -26,7 +23,6 @@ from reliability.transaction.topology.read_standing import read_standing
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import execute, rows
-from tests.support.runner import TransactionRunner
 from tests.support.staged import Staged
 
 COLUMNS = "orders, revenue, first_day, last_day"
@@ -238,34 +234,6 @@ def committed_and_cleared(emitted):
     again = emitted.again()
     again.emit(month(1997, 1))
     return again
-
-
-# --- G8: a lost answer ---------------------------------------------------------------------------
-
-
-def test_a_lost_answer_is_harmless(emitted, connection, monkeypatch):
-    """COMMIT is sent, the answer is lost: the ledger is read again, never guessed."""
-    emitted.process(1)
-    unlucky = TransactionRunner(emitted.runner.topology, LosesAnswers(connection.dsn))
-    request_id = emitted.request(1, "commit")
-    with pytest.raises(LedgerUnavailable):
-        unlucky.commit(1)
-    assert rows(connection, CURR) == [(2, 1)]
-    emitted.transact(1)  # the retry: same max_tries, so it is no replay
-    assert rows(connection, CURR) == [(2, 1)]
-    assert emitted.request(1, "commit") == request_id
-
-
-class LosesAnswers(LedgerConnection):
-    """A connection whose session dies right after the COMMIT of a commit took effect."""
-
-    @contextmanager
-    def transaction(self, **options):
-        with super().transaction() as tx:
-            yield tx
-        commits = super().one(SQL("SELECT count(*) AS n FROM reliability.commit_log"))["n"]
-        if commits:
-            raise LedgerUnavailable("server closed the connection unexpectedly")
 
 
 # --- H1 to H3, R1: replay ------------------------------------------------------------------------

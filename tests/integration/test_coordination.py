@@ -150,20 +150,6 @@ def test_a_seal_that_loses_its_predecessor_says_so(opaque, connection, monkeypat
         opaque.runner.seal(second, "process")
 
 
-def test_an_opaque_batch_with_nothing_left_commits_as_empty(python_pipeline, connection):
-    partitions = [["a", "b"]]
-    emitted = python_pipeline(
-        words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True))
-    )
-    assert emitted.emit(None) == [1, 2]
-    emitted.transact(1)
-    partitions[0].pop()  # the source lost a row meanwhile: an opaque spout may see another batch
-    emitted.transact(2)
-    assert rows(connection, "SELECT word, times FROM words") == [("a", 1)]
-    empty = "SELECT emitted_count, committed_attempt FROM reliability.transaction WHERE txid = 2"
-    assert rows(connection, empty) == [(0, 0)]
-
-
 # --- the throttle -----------------------------------------------------------------------------
 
 

@@ -95,15 +95,6 @@ def test_column_names_of_ours_or_of_sparks_are_refused(tmp_path):
         FileSpout("in/*", format=Csv(), schema=f"{name} int")
 
 
-def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
-    pq.write_table(pa.table({"_metadata": ["x", "y"]}), tmp_path / "a.parquet")
-    spout = FileSpout(f"{tmp_path}/*.parquet")
-    meta = meta_of(spout)
-    read = spout.frame(spark, meta).collect()
-    assert fold_of_rows(read) == meta.emitted
-    assert sorted(row["_metadata"] for row in read) == ["x", "y"]
-
-
 # --- V5 ------------------------------------------------------------------------------------------
 
 

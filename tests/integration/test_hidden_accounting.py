@@ -15,7 +15,7 @@ from reliability.core.spout import BatchMeta
 from reliability.spark.frames.accounting import hide_accounting
 from reliability.spark.frames.unaccounted import check_arrived
 from tests.support.accounts import fold_of, folds, folds_and_counts
-from tests.support.batches import fold_of_rows, write_numbers
+from tests.support.batches import fold_of_rows
 from tests.support.functions import F
 
 ROWS = 100
@@ -158,21 +158,6 @@ def test_a_function_of_pandas_aggregates_what_spark_would(batch, emitted):
     [total] = show_accounting(aggregate(batch, [], mean=mean_of_a_group()("amount"))).collect()
     assert (total.mean, fold_of_rows([total])) == ((ROWS - 1) / 2, emitted)
     assert aggregate(batch.limit(0), [], mean=mean_of_a_group()("amount")).collect() == []
-
-
-def test_a_view_needs_the_columns(spark, batch, emitted):
-    show_accounting(batch).createOrReplaceTempView("b")
-    assert fold_of(spark.sql("SELECT customer, amount * 2 AS a, _x, _n FROM b")) == emitted
-    assert "_x" not in batch.columns
-
-
-def test_a_file_still_says_where_a_row_is(spark, tmp_path):
-    write_numbers(tmp_path / "n.parquet", range(3))
-    frame = spark.read.parquet(str(tmp_path / "n.parquet"))
-    batch = hide_accounting(frame.selectExpr("*", "xxhash64(n) AS _x", "1L AS _n"))
-    found = batch.select("n").select("_metadata.file_path").collect()
-    assert all(row.file_path.startswith("file:/") for row in found)
-    assert fold_of(batch.select("n", "_metadata.row_index")).count == len(found) == 3
 
 
 # --- what loses or doubles rows ------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -35,7 +34,7 @@ from reliability.transaction.inspect.overview import overviews
 from reliability.transaction.inspect.source import look_at
 from tests.support.command_line import by_me, read, say
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
-from tests.support.fix_postgres import execute, rows
+from tests.support.fix_postgres import execute, rolled_back, rows
 
 UTC = timezone.utc
 FIRST, LAST = month(1997, 1).start, month(1997, 6).start
@@ -194,10 +193,6 @@ def test_an_overview_reads_where_a_topology_stands_once(emitter, connection, mon
     assert found.lacking.counts["open"] == 1
 
 
-class RollBack(Exception):
-    """What a transaction has tried is not to stay."""
-
-
 def emissions():
     """Return runs that tried intervals of a few hours, some that touch, overlap or are empty."""
     hours = st.integers(0, 12)
@@ -225,10 +220,10 @@ GAPS = """
 
 @given(emissions())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_gaps_are_those_between_all_emissions(connection, tries):
+def test_the_gaps_are_those_between_all_emissions(shared_connection, tries):
     """E7: the time that was tried is kept; also after a run has got another interval."""
     at_0 = datetime(2026, 1, 1, tzinfo=UTC)
-    with suppress(RollBack), connection.transaction() as tx:
+    with rolled_back(shared_connection) as tx:
         for number, interval in tries:
             start = interval and at_0 + timedelta(hours=interval[0])
             end = interval and start + timedelta(hours=interval[1])
@@ -240,7 +235,6 @@ def test_the_gaps_are_those_between_all_emissions(connection, tries):
         assert [[row["gap_start"], row["gap_end"]] for row in asked] == [
             [row["gap_start"], row["gap_end"]] for row in wanted
         ]
-        raise RollBack
 
 
 def test_what_never_came_is_seen(emitter, connection, tmp_path):

@@ -279,10 +279,12 @@ def test_numbers_and_objects_of_json_are_read_as_they_stand(tmp_path, spark):
 
 def test_a_column_that_no_state_uses_must_be_valid_too(tmp_path, spark):
     (tmp_path / "a.csv").write_text("1,1.00,x\ntwo,1.00,y\n")
-    topology = prices(tmp_path, "csv", header=False, malformed="fail")
-    told = r"record 2 of .*column id: 'two' is not a valid int"
-    with pytest.raises(SchemaMismatch, match=told), translate_value_errors():
-        Called.of(spark, topology)
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\r\n\r\n{"id": "two"}')
+    for format, place in (("csv", "record 2"), ("jsonl", "line 3")):
+        topology = prices(tmp_path, format, header=False, malformed="fail")
+        told = rf"{place} of .*column id: 'two' is not a valid int"
+        with pytest.raises(SchemaMismatch, match=told), translate_value_errors():
+            Called.of(spark, topology)
 
 
 # --- values that a state cannot store ------------------------------------------------------------

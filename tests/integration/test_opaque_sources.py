@@ -22,16 +22,6 @@ from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
 
-in_two_databases_too = pytest.mark.parametrize("elsewhere", ["", "elsewhere"], indirect=True)
-
-
-@pytest.fixture
-def elsewhere(request, add_database) -> str:
-    name: str = request.param
-    if name:
-        add_database(name)
-    return name
-
 
 def delivered(connection, count, elsewhere="", committed=0):
     """An opaque topology with so many txids, of which the first are committed."""
@@ -129,12 +119,12 @@ def test_txids_are_passed_over_in_their_order(connection):
         shop.transact(2)
 
 
-@in_two_databases_too
 def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(
-    connection, elsewhere
+    connection, add_database
 ):
-    """C7, E4."""
-    shop = delivered(connection, 3, elsewhere)
+    """C7, E4: in two databases, of which either has staged what falls."""
+    add_database("elsewhere")
+    shop = delivered(connection, 3, "elsewhere")
     for txid in (1, 2, 3):
         shop.process(txid)
     goes(shop, 0)
@@ -152,10 +142,10 @@ def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(
     assert counted(shop) == 12
 
 
-@in_two_databases_too
-def test_after_a_rollback_and_a_release_it_can_be_passed_over(connection, elsewhere):
+def test_after_a_rollback_and_a_release_it_can_be_passed_over(connection, add_database):
     """C7, H4: what was cut behind the attempt that was rolled back starts where it did."""
-    shop = delivered(connection, 4, elsewhere, committed=2)
+    add_database("elsewhere")
+    shop = delivered(connection, 4, "elsewhere", committed=2)
     shop.process(3)
     roll_back(connection, "shop", 1, "delivered anew")
     with pytest.raises(ParkNotPossible, match="txid 2 of shop has not committed"):

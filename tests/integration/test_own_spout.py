@@ -11,11 +11,10 @@ from reliability.core import spout as core_spout
 from reliability.core.errors import RowsUnaccounted, SourceChanged
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.read_rows import batch_of
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
-from tests.support.json_document import JsonDocument, ListOfNumbers
+from tests.support.json_document import JsonDocument
 
 FACTOR = {"n": 1}
 
@@ -74,27 +73,6 @@ def test_a_spout_of_ones_own_goes_all_the_way(document, pipeline, connection):
     assert rows(connection, total) == [(7, 178)]
 
 
-def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(
-    document, python_pipeline, connection
-):
-    python_pipeline(topology(document)).emit(None)
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            "SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction"
-            " WHERE txid = 1"
-        )
-        row = tx.cursor.fetchone()
-    assert row["batch_meta"][1] == {
-        "kind": "json_document",
-        "name": "b",
-        "rows": 1,
-        "_part": {"source": "json_document:b", "part": "{(,)}", "is_counted": False},
-    }
-    meta = batch_of(row)
-    assert meta.items == (ListOfNumbers(name="a", rows=2), ListOfNumbers(name="b", rows=1))
-    assert meta.emitted == JsonDocument(document).count(meta.items)
-
-
 @in_both_engines
 def test_a_loss_behind_ones_own_spout_or_a_change_below_it_fails_the_attempt(document, pipeline):
     first = pipeline(topology(document, lambda batch: {"numbers": batch.where("n <> 4")}))
@@ -131,4 +109,6 @@ def test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know(
     later = first.again("later")  # nothing is left for it
     assert later.emit(None) == [3]
     later.transact(3)
+    empty = "SELECT emitted_count, committed_attempt FROM reliability.transaction WHERE txid = 3"
+    assert rows(connection, empty) == [(0, 0)]
     assert rows(connection, "SELECT rows, total FROM numbers") == [(6, 33)]

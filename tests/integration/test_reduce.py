@@ -57,7 +57,8 @@ def stage(one, frame, txid, attempt_id=0):
     return stream.fold
 
 
-@pytest.mark.parametrize("name", STATES)
+# "recompute" has the values of "inverse", too
+@pytest.mark.parametrize("name", sorted(STATES.keys() - {"inverse"}))
 def test_spark_and_postgres_aggregate_alike(shared_connection, spark, name):
     """H6: also who wins in `orders`, where few rows have a key, and often all have NULL in `by`."""
     dice = random.Random(name)

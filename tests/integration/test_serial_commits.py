@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from psycopg2.sql import SQL
 
-from reliability.core.errors import LedgerCorruption, StateDefinitionChanged, UnexpectedAnswer
+from reliability.core.errors import LedgerCorruption, StateDefinitionChanged
 from reliability.core.state import State
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import drain
 from tests.simulation.contents import TOTALS
-from tests.support.fix_postgres import rows, wait_until_it_waits
+from tests.support.fix_postgres import wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 
@@ -88,35 +88,3 @@ def test_an_attempt_is_not_granted_for_other_states_than_the_ledgers(new_world):
     with pytest.raises(StateDefinitionChanged, match=TOTALS):
         world.claim("A", 2, "process")
     assert world.statuses() == {"1:0": "COMMITTED"}
-
-
-def test_when_a_group_is_refused_only_the_guilty_txid_blocks(new_world):
-    """C5: ROLLBACK, then one by one; the others of the group are nobody's fault."""
-    world = new_world(items=(2, 2, 2), pending=3, poison=frozenset({(2, 0)}))
-    processed(world, 3, 2, 1)
-    with pytest.raises(UnexpectedAnswer, match="poor"):
-        world.runner.commit(2)
-    assert world.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
-
-
-def test_a_vote_runs_the_real_apply_so_that_all_commit_or_none(new_world):
-    """C6: what one database refuses is in no other, and nothing is decided."""
-    world = new_world(items=(2, 2), databases=2, poison=frozenset({(1, 0)}))
-    processed(world, 1)
-    with pytest.raises(UnexpectedAnswer, match="poor"):
-        world.runner.commit(1)
-    seen = world.look()
-    assert world.statuses() == {"1:0": "FAILED"}
-    assert seen.checkpoint["phase"] == "COMMITTED"
-    world.work("A", 1, "commit")
-    assert world.statuses() == {"1:0": "FAILED", "1:1": "COMMITTED"}
-
-
-def test_a_newer_attempt_fences_the_older_one_in_every_database(new_world):
-    """C6: before it is granted; zombies write there too."""
-    world = new_world(databases=2)
-    world.claim("A", 1, "process")
-    world.claim("A", 1, "process")
-    with world.connection_of("best") as connection:
-        found = rows(connection, "SELECT status FROM reliability.attempt ORDER BY attempt_id")
-    assert found == [("FENCED",), ("PROCESSING",)]

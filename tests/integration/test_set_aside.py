@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from datetime import date
-from decimal import Decimal
 
 import pytest
 
@@ -25,13 +23,10 @@ from reliability.spark.frames.set_aside_rows import evaluate, noting
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.accounts import Called
-from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
+from tests.support.fix_pipeline import TWENTY, in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.functions import F
 
-ROWS = [
-    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
-]
 ACCOUNTS = (
     "SELECT state, emitted, applied, dropped, quarantined, added_rows FROM reliability.accounts"
     " WHERE status = 'COMMITTED' ORDER BY txid, state"
@@ -49,10 +44,10 @@ LIKE_OURS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shop")
-    path = write_parquet(folder / "1997-01" / "a.parquet", ROWS)
+    path = write_parquet(folder / "1997-01" / "a.parquet", TWENTY)
     table = pq.read_table(path)
     for name, value in LIKE_OURS.items():
-        table = table.append_column(name, pa.array([value] * len(ROWS)))
+        table = table.append_column(name, pa.array([value] * len(TWENTY)))
     pq.write_table(table, path)
     return folder
 

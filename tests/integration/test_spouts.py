@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +16,6 @@ from reliability import (
     Count,
     Csv,
     FileSpout,
-    JsonLines,
     MemorySpout,
     State,
     TableSpout,
@@ -506,23 +503,6 @@ def test_text_is_verified_by_its_records_or_by_count(tmp_path, connection, pipel
     assert rows(connection, "SELECT verdict FROM reliability.transaction") == [(verdict,)]
     assert rows(connection, "SELECT sum(orders)::int, sum(revenue) FROM per_customer")[0][0] == 6
     assert rows(connection, "SELECT ack_val <> 0, unacked FROM reliability.sink") == [(counted, 0)]
-
-
-def test_a_malformed_line_of_json_fails(tmp_path, spark):
-    lines = ['{"customer": 1, "note": "a\\nb"}', "", "  ", '{"customer": null}', "{}"]
-    path = tmp_path / "a.jsonl"
-    path.write_text("\r\n".join(lines))
-    spout = FileSpout(str(path), format=JsonLines(), schema="customer bigint, note string")
-    meta = meta_of(spout)
-    assert meta.emitted == fold_rows(0, 3)
-    read = spout.frame(spark, meta).collect()
-    assert [(row.customer, row.note) for row in read] == [(1, "a\nb"), (None, None), (None, None)]
-    for value in ("x", [1]):
-        path.write_text("\n".join([*lines, json.dumps({"customer": value})]))
-        frame = spout.frame(spark, meta_of(spout))
-        said = re.escape(f"column customer: '{value}' is not a valid bigint")
-        with pytest.raises(Exception, match=f"line 6 of .*{said}"):
-            fold_of(frame)
 
 
 @pytest.fixture

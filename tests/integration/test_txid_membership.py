@@ -1,16 +1,11 @@
-"""E1, E4, E5 and E6 on the real ledger: what belongs to a txid. E2 and E3: tests/integration."""
+"""E1 and E4 on the real ledger: what belongs to a txid."""
 
 from __future__ import annotations
 
 import pytest
 
-from reliability import Count, MemorySpout, State, Topology
-from reliability.core.errors import LedgerCorruption, SourceChanged
-from reliability.core.request import TaskTry
+from reliability.core.errors import LedgerCorruption
 from reliability.core.spout import SpoutKind
-from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.emit.requests import Run, TaskContact
-from tests.support.runner import TransactionRunner
 
 
 def items(world):
@@ -78,44 +73,3 @@ def test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused(new_world
     world.execute("UPDATE reliability.attempt SET predecessor_attempt = 7 WHERE txid = 2")
     with pytest.raises(LedgerCorruption, match="does not start where"):
         world.runner.commit(2)
-
-
-def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(connection):
-    """E5: a cleared run asks for what it had; what is new belongs to the next run."""
-    rows = [["a", "b"]]
-    topology = Topology(
-        "words",
-        spout=MemorySpout({"word": "string"}, rows, take=1),
-        states=[State("words", key={"word": "text"}, values={"times": Count()})],
-        process=lambda batch: {"words": batch},
-    )
-    runner = TransactionRunner(topology, LedgerConnection(connection.dsn))
-
-    def emit(run_id, max_tries=2):
-        who = TaskContact(
-            run=Run(dag_id="words", run_id=run_id),
-            task="emit",
-            this_try=TaskTry(max_tries=max_tries),
-        )
-        return runner.emit(None, who, max_batches=9)
-
-    assert emit("manual__1") == [1, 2]
-    rows[0].append("c")
-    assert emit("manual__1", max_tries=3) == [1, 2]
-    assert emit("manual__2") == [3]
-    runner.connection.close()
-
-
-def test_a_source_that_changed_while_spark_read_it_fails_the_attempt(new_world):
-    """E6: compared again when the attempt is sealed; what Spark read is nobody's batch."""
-    world = new_world()
-
-    def change():
-        raise SourceChanged("a file is not what it was")
-
-    world.claim("A", 1, "process")
-    world.write(world.grant(1))
-    world.runner.end_step(world.grant(1), "process")
-    with world.meanwhile(change), pytest.raises(SourceChanged):
-        world.runner.seal(world.grant(1), "process")
-    assert [a["status"] for a in world.look().attempts] == ["FAILED"]
