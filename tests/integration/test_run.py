@@ -295,7 +295,9 @@ def test_what_cannot_work_is_refused_before_anything_is_emitted(
 
 
 @pytest.mark.slow
-def test_both_ways_run_a_real_spark_submit(connection):
+def test_both_ways_run_a_real_spark_submit(connection, tmp_path, monkeypatch):
+    (tmp_path / "spark-defaults.conf").write_text("spark.api.mode connect")  # no Spark Connect here
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     conf = {"spark.ui.enabled": "false"}
     done = reliability.run(global_count.topology, master="local[2]", conf=conf)
     assert [one.commit_number for one in done] == [1, 2, 3]
