@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SparkConnectionMissing
-from reliability.deployment.settings import home
+from reliability.deployment.settings import home, named_home
 from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.launch import SparkSubmit
 from reliability_airflow.releases import AirflowNotFoundException, BaseHook
@@ -117,7 +117,9 @@ def submit_of(
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
     known, variables = {**properties, **conf}, {}
     if known.get(_EXTRAS["deploy-mode"]) == "cluster":  # else the driver is started with them
-        given = {"RELIABILITY_HOME": str(home()), **env_vars}
+        # An image may have another one; where none is set, the working folder means nothing there.
+        of_worker = {"RELIABILITY_HOME": str(home())} if named_home() else {}
+        given = {**of_worker, **env_vars}
         for begin, prefix in _VARIABLES.items():
             if master.startswith(begin):
                 variables = {f"{prefix}{name}": value for name, value in given.items()}

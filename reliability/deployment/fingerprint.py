@@ -3,7 +3,8 @@
 It holds the source digests of the user's modules and the versions of installed packages, but no
 path. Modules are found by reading import statements, not in `sys.modules`: the same code has the
 same fingerprint in every driver. Modules imported by a name in a string
-(`import_module("shop.prices")`) are not found, nor is data that the code reads.
+(`import_module("shop.prices")`) are not found, nor is data that the code reads. A notebook's cells
+are in no file: for `__main__`, what is in `sys.modules` counts as imported.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import platform
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -81,6 +83,8 @@ def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
             continue
         seen.add(name)
         digest, imports = _read(name)
+        if name == "__main__":
+            imports |= {loaded for loaded in [*sys.modules] if _is_source(_top(loaded))}
         if digest or name in roots:
             digests[name] = digest or UNKNOWN
         for imported in imports:

@@ -19,6 +19,8 @@ OPTIONS = "SPARK_SUBMIT_OPTS"
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 #: They would give a driver a session of Spark Connect, which has no JVM of its own.
 _CONNECT = ("SPARK_CONNECT_MODE", "SPARK_LOCAL_REMOTE", "SPARK_REMOTE")
+#: The property against the same. spark-submit has to know it before the driver makes a session.
+CLASSIC = {"spark.api.mode": "classic"}
 # Spark's launcher requires this module; a Java that was built without it does not start.
 _MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)

@@ -26,6 +26,7 @@ from reliability.core.names import prefix_of
 from reliability.deployment.address import DriverAddresses
 from reliability.deployment.settings import engine_of
 from reliability.spark.driver_environment import (
+    CLASSIC,
     driver_environment,
     find_spark_submit,
     with_temporary_folder,
@@ -76,11 +77,12 @@ class SparkSubmit:
 
     def command_of(self, name: str) -> list[str]:
         """Return the command line up to the application, which gets this name in Spark."""
+        conf = {**self.conf, **CLASSIC}
         return [
             self.program,
             *("--name", name),
             *(("--master", self.master) if self.master else ()),
-            *(word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")),
+            *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
         ]
 
     def environment(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from reliability.spark.driver_environment import CLASSIC
 from reliability.spark.frames.jvm import set_for_new_sessions, settings_of, settings_of_new_sessions
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ def session_builder(app_name: str) -> SparkSession.Builder:
     """Return a builder of a session with the project's parent of Python workers, and a JVM."""
     from pyspark.sql import SparkSession
 
-    settings = {**PARENT_OF_WORKERS, "spark.api.mode": "classic"}  # not Spark Connect
-    return SparkSession.builder.appName(app_name).config(map=settings)
+    return SparkSession.builder.appName(app_name).config(map={**PARENT_OF_WORKERS, **CLASSIC})
 
 
 def pin_zone() -> None:

@@ -21,8 +21,8 @@ from reliability.core.errors import (
     InvalidDefinition,
     SparkConnectionMissing,
 )
-from reliability.deployment.settings import home
 from reliability.spark import launch
+from reliability.spark.driver_environment import CLASSIC
 from reliability.spark.launch import DriverFailed
 from reliability.transaction.process import attempt_messages
 from spark_apps import cdnow_revenue
@@ -116,9 +116,10 @@ def test_a_connection_means_what_it_means_to_airflows_provider(
     from airflow.providers.apache.spark.hooks import spark_submit as provider
 
     connect(monkeypatch, **connection)
+    monkeypatch.delenv("RELIABILITY_HOME", raising=False)
     told = noted(tmp_path)
     assert told["arguments"][3:5] == ["--master", master]
-    assert {n: v for n, v in told["conf"].items() if not n.endswith("RELIABILITY_HOME")} == conf
+    assert told["conf"] == conf | CLASSIC  # no RELIABILITY_HOME, which this worker does not have
     monkeypatch.setattr(provider, "kube_client", object(), raising=False)
     command = provider.SparkSubmitHook(conn_id="a_spark")._build_spark_submit_command("file")
     assert command[command.index("--master") + 1] == master
@@ -235,10 +236,11 @@ def test_the_whole_command_for_yarn_and_kubernetes(
     connect(monkeypatch, **connection, port=port, extra=extra)
     ledger = {"conn_type": "reliability", "host": "db", "password": "hunter2"}
     monkeypatch.setenv("AIRFLOW_CONN_RELIABILITY_DEFAULT", json.dumps(ledger))
-    told = noted(tmp_path, conf=conf, env_vars={"KEY": "k3y"})
-    expected = {"spark.submit.deployMode": deploy_mode, **from_extra, **conf}
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    told = noted(tmp_path, conf=conf | {"spark.api.mode": "connect"}, env_vars={"KEY": "k3y"})
+    expected = {"spark.submit.deployMode": deploy_mode, **from_extra, **conf, **CLASSIC}
     if deploy_mode == "cluster":
-        expected |= {f"{variable}RELIABILITY_HOME": str(home()), f"{variable}KEY": "k3y"}
+        expected |= {f"{variable}RELIABILITY_HOME": str(tmp_path), f"{variable}KEY": "k3y"}
     assert (told["conf"], told["environment"]["KEY"]) == (expected, "k3y")
     assert "k3y" not in capsys.readouterr().out
     assert not [name for name in told["environment"] if name.startswith("AIRFLOW")]
