@@ -21,6 +21,7 @@ from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
+from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -374,7 +375,9 @@ def rows_of_parquet(path):
     return [{**row, "row": json.loads(row["row"])} for row in pq.read_table(path).to_pylist()]
 
 
-def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, tmp_path):
+def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(
+    shop, tmp_path, monkeypatch
+):
     shop.makes[2] = made(102)
     before = shop.tables()
     readers = {"csv": rows_of_csv, "jsonl": rows_of_jsonl, "parquet": rows_of_parquet}
@@ -420,7 +423,10 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
         assert ("would be rolled back" in said.stdout) is (ending != "parquet")  # it writes at once
         assert f"no rows can be written into {file}: " in said.stderr
     assert list(tmp_path.glob("*full*")) == []
-    say(*back, "--diff", str(did))  # nothing was done before
+    monkeypatch.setattr("reliability.cli.parts.show", mock.Mock(side_effect=SystemExit(1)))
+    say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=1)
+    assert file.exists()  # although who reads the answer has gone
+    say(*back, "--diff", str(did), code=1)  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
 
