@@ -101,7 +101,7 @@ ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
 -- forget_states_verified_before --
--- A verification reads every state: what it has not read was removed, or moved to another database.
+-- A verification reads every state: what it has not read was removed, moved to another database, or repaired.
 DELETE FROM reliability.verified
  WHERE topology = %(topology)s
    AND (database, state) NOT IN (

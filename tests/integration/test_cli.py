@@ -34,7 +34,7 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import NothingToEmit, SourceChanged
+from reliability.core.errors import LedgerBusy, NothingToEmit, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
@@ -907,11 +907,17 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     assert without_interval == [("REPAIR", True), ("COMMIT", False)]
     execute(shop.connection, wrong, word=word)
     execute(shop.connection, "DELETE FROM public.log WHERE _txid = 1")  # is no other state's fault
-    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand", code=3).stdout
+    repaired = ("verify", "shop", "--repair", "--yes", "--reason", "by hand")
+    with mock.patch("reliability.cli.history.verify_tables", side_effect=LedgerBusy("x")):
+        say(*repaired, code=1)  # nothing was done that it does not tell
+    said = say(*repaired, code=3).stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
     assert "shop log: attempt 1:0 is recorded with 6 rows, but 0 exist" in said
     known = "SELECT state FROM reliability.verified WHERE wrong IS NOT NULL"
     assert shop.ask(known) == [("log",)]
+    for told in (said, say("verify", code=3).stdout):
+        assert told.endswith("Appended rows are not repaired: restore the missing rows from a "
+                             "backup, or delete the surplus ones\n")  # fmt: skip
 
 
 # --- Airflow -------------------------------------------------------------------------------------
