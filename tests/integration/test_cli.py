@@ -1542,9 +1542,14 @@ def test_several_databases_are_shown_compared_and_examined(
     said = say("topologies", code=1)
     assert "exact" in said.stdout
     assert "database warehouse" in said.stderr
-    for what in ("3", "3:0"):
-        [why] = read("show", what)["unavailable"]
-        assert f"warning: {why[:40]}" in say("show", what).stdout
+    execute(shop.connection, "UPDATE reliability.transaction SET interval_start = '2026-01-01Z',"
+                             " interval_end = '2026-02-01Z' WHERE txid = 3")  # fmt: skip
+    for what in (["3"], ["3:0"], ["shop", "--interval", "2026-01"]):
+        documents = read("show", *what, code=1)
+        [why] = (documents[0] if isinstance(documents, list) else documents)["unavailable"]
+        said = say("show", *what, code=1)
+        assert why[:40] in said.stderr
+        assert said.stdout
     shop_named(connection, "untouched").commit(made(1))
     for verb, of_others in (("verify", "untouched"), ("compact", "nothing was compacted")):
         said = say(verb, code=1)
