@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -422,6 +422,11 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(
         said = say(*back, "--dry-run", "--diff", str(file), code=1)
         assert ("would be rolled back" in said.stdout) is (ending != "parquet")  # it writes at once
         assert f"no rows can be written into {file}: " in said.stderr
+    (tmp_path / ".rows.csv.draft").symlink_to("/dev/full")
+    with mock.patch("tempfile.TemporaryDirectory", return_value=nullcontext(str(tmp_path))):
+        said = say(*back, "--dry-run", "--diff-table", "public.found", code=1)
+    assert "would be rolled back" in said.stdout
+    assert "rows.csv: No space left on device" in said.stderr
     assert list(tmp_path.glob("*full*")) == []
     monkeypatch.setattr("reliability.cli.parts.show", mock.Mock(side_effect=SystemExit(1)))
     say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=1)
