@@ -34,7 +34,7 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy, NothingToEmit, SourceChanged
+from reliability.core.errors import LedgerBusy, LedgerUnavailable, NothingToEmit, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
@@ -1560,6 +1560,8 @@ def test_several_databases_are_shown_compared_and_examined(
         said = say(verb, code=1)
         assert of_others in said.stdout
         assert "shop: [LEDGER_UNAVAILABLE] database warehouse" in said.stderr
+    with mock.patch("reliability.cli.history.verify_tables", side_effect=LedgerUnavailable):
+        assert say("verify", code=1).output.count("LEDGER_UNAVAILABLE") == 1  # none can be read
 
 
 def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):
