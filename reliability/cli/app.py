@@ -23,7 +23,13 @@ from typer.core import TyperCommand
 from reliability.cli.options import WATCH, WATCH_SECONDS
 from reliability.cli.terminal import hanging, keeping_stdout, say
 from reliability.core.definitions import Topology
-from reliability.core.errors import NotPossible, ReliabilityError, TopologyNotFound, TopologyUnknown
+from reliability.core.errors import (
+    LedgerUnavailable,
+    NotPossible,
+    ReliabilityError,
+    TopologyNotFound,
+    TopologyUnknown,
+)
 from reliability.core.texts import printable
 from reliability.deployment.settings import home
 from reliability.deployment.topologies import load_topology
@@ -192,6 +198,7 @@ def of_each(
     """Act on the given topology, or on all; one of all may be dropped meanwhile.
 
     :param failed: gets those that fail, whose errors are printed; None: the first one raises
+    :raises LedgerUnavailable: the ledger itself does not answer, so none can be read
     """
     done: list[T] = []
     for name in names(connection, topology):
@@ -202,7 +209,8 @@ def of_each(
             if topology:
                 raise
         except ReliabilityError as error:
-            if failed is None:
+            is_gone = type(error) is LedgerUnavailable and not error.database  # the ledger itself
+            if failed is None or is_gone:
                 raise
             warn(f"{name}: {error.about(topology=name)}")
             failed.append(name)

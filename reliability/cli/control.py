@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated
 
@@ -80,7 +81,11 @@ def rollback(
     if not (reason or dry_run):
         raise typer.BadParameter("a rollback needs a --reason, unless it is a --dry-run")
     reason = signed(reason or "a dry run", person())  # the ledger's log takes none without
-    with ledger(topology) as connection, diff.opened(connection, topology, dry_run=dry_run) as rows:
+    with (
+        ledger(topology) as connection,
+        ExitStack() as at_last,  # answers when the file is closed, or cannot be
+        diff.opened(connection, topology, dry_run=dry_run) as rows,
+    ):
         if txid is None:
             txid = contents.select(connection, topology).txids[-1]
         interval = contents.interval_of(connection, topology)
@@ -92,8 +97,7 @@ def rollback(
         txids = _txids_of(connection, done)
         to_interval = txids.intervals.get(done.to_txid)
         document = {**done.to_json(), "to_interval": to_interval and str(to_interval)}
-        # before the file is closed, which may fail
-        answer(document, _rolled_back(txids, done), as_json=as_json)
+        at_last.callback(answer, document, _rolled_back(txids, done), as_json=as_json)
 
 
 def _txids_of(connection: LedgerConnection, done: RolledBack) -> Selected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.texts import signed
 from reliability.deployment.settings import person
 from reliability.ledger.connection import LedgerConnection
+from reliability.states.headers import RESTORE_ROWS
 from reliability.transaction.correct.repair import Repaired, repair
 from reliability.transaction.inspect.explain import MAX_ROWS, Explanation
 from reliability.transaction.inspect.explain import explain as explain_row
@@ -163,16 +164,17 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
         raise typer.BadParameter("rows are compared in a dry run: --diff cannot be used with --yes")
     with ledger(topology) as connection, diff.opened(connection, topology, dry_run=True) as rows:
         observer = rows.observe if rows else None
+        # before the repair, so that no error hides what was done
+        appended = verify_tables(connection, topology, appended_only=True)
         done = repair(
             connection, topology, signed(reason, person()), dry_run=not yes, observer=observer
         )
-        verified = verify_tables(connection, topology)
         if yes:
-            _record(connection, topology, verified)
-    left = [one for one in verified if one.is_exact is False and not one.compares_values]
+            _record(connection, topology, appended)
+    left = [one for one in appended if one.is_exact is False]
     answer(
         {"topology": topology, "is_dry_run": not yes, **plain(done), "not_repaired": left},
-        [*_repaired(topology, done, yes=yes), *_wrong_rows((topology, one) for one in left)],
+        [*_repaired(topology, done, yes=yes), *_wrong_rows([(topology, one) for one in left])],
         as_json=as_json,
         code=FOUND if left or (done.differences and not yes) else 0,
     )
@@ -222,14 +224,17 @@ def _verified(results: Sequence[tuple[str, Verified]]) -> Iterator[Part]:
         least=("database", "rows", "different", "surplus", "missing"),
     )
     yield from _wrong_rows(results)
-    for topology in sorted({topology for topology, state in results if state.is_exact is False}):
+    wrong = {name for name, state in results if state.is_exact is False and state.compares_values}
+    for topology in sorted(wrong):
         yield Line(f"What a repair would change: reliability verify {topology} --repair")
 
 
-def _wrong_rows(results: Iterable[tuple[str, Verified]]) -> Iterator[Line]:
+def _wrong_rows(results: Sequence[tuple[str, Verified]]) -> Iterator[Line]:
     for topology, state in results:
         for line in (*state.headers, *(row.describe() for row in state.examples)):
             yield Line(f"{topology} {state.state}: {line}")
+    if any(state.is_exact is False and not state.compares_values for _, state in results):
+        yield Line(f"Appended rows are not repaired: {RESTORE_ROWS}")
 
 
 def _format_exact(state: Verified) -> str:

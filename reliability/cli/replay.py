@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -70,13 +71,15 @@ def replay(
     with ledger(topology) as connection:
         selected = selection.select(connection, topology)
         run = Replays(connection, topology, spark, selected)
-        with diff.opened(connection, topology, dry_run=dry_run) as rows:
+        with (
+            ExitStack() as at_last,  # answers when the file is closed, or cannot be
+            diff.opened(connection, topology, dry_run=dry_run) as rows,
+        ):
             request = run.request(reason=reason, is_dry_run=dry_run, refreezes=refreeze)
             replayed = run.replay(request, rows)
             document = _document(selected, replayed, is_dry_run=dry_run)
             lines = _lines(selected, replayed, is_dry_run=dry_run)
-            # before the file is closed, which may fail
-            answer(document, lines, as_json=as_json)
+            at_last.callback(answer, document, lines, as_json=as_json)
     if rows is not None:
         _warn_of_unobserved(replayed.results, rows)
         if not as_json:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated, Any
 
 import typer
 
 from reliability.cli import options
-from reliability.cli.app import ledger, names, verb
+from reliability.cli.app import FAILED, ledger, names, verb, warn
 from reliability.cli.output import format_differences, format_value, plain, print_json
 from reliability.cli.parts import Line, Part, Table, answer, entries, right
+from reliability.cli.parts import show as print_parts
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
@@ -91,10 +92,22 @@ def _show_selected(name: str | None, contents: options.Contents, *, as_json: boo
     with ledger() as connection:
         topology = _the_topology(connection, name)
         selected = contents.select(connection, topology)
-        if as_json:
-            return print_json([story_of_txid(connection, topology, t) for t in selected.txids])
+        stories = []
         for txid in selected.txids:
-            _show_txid(connection, topology, txid, as_json=False)
+            stories.append(story_of_txid(connection, topology, txid))
+            if not as_json:
+                print_parts(_page_of_txid(stories[-1]))
+        if as_json:
+            print_json(stories)
+    _tell_unavailable(*chain.from_iterable(story["unavailable"] for story in stories))
+
+
+def _tell_unavailable(*reasons: str) -> None:
+    """Say which databases could not be read: what was shown lacks what they have."""
+    for why in dict.fromkeys(reasons):
+        warn(why)
+    if reasons:
+        raise typer.Exit(FAILED)
 
 
 def _the_topology(connection: LedgerConnection, name: str | None) -> str:
@@ -116,6 +129,7 @@ def _show_attempt(
     interval = format_intervals(own.intervals.values())
     document = {**plain(report), "outdated_code": warning, "interval": interval or None}
     answer(document, _page_of_attempt(report, interval, warning), as_json=as_json)
+    _tell_unavailable(*report.unavailable)
 
 
 def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) -> Iterator[Part]:
@@ -138,12 +152,8 @@ def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) 
         ],
         *(e.status.value for e in report.events),
     )
-    yield from _warnings(*([warning] if warning else ()), *report.unavailable)
-
-
-def _warnings(*texts: str) -> Iterator[Part]:
-    for text in texts:
-        yield Line(f"warning: {text}", ["warning"])
+    if warning:
+        yield Line(f"warning: {warning}", ["warning"])
 
 
 def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
@@ -288,6 +298,7 @@ def _known(value: bool | None) -> str:
 def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
     story = story_of_txid(connection, topology, txid)
     answer(story, _page_of_txid(story), as_json=as_json)
+    _tell_unavailable(*story["unavailable"])
 
 
 def _page_of_txid(story: dict[str, Any]) -> Iterator[Part]:
@@ -309,7 +320,6 @@ def _page_of_txid(story: dict[str, Any]) -> Iterator[Part]:
             f"{what} {'changed' if number else 'would have changed'}",
             list(map(difference_of, rows)),
         )
-    yield from _warnings(*story["unavailable"])
 
 
 def _differences(what: str, differences: Sequence[Difference]) -> Iterator[Part]:

@@ -132,11 +132,7 @@ def _apply_next(
         if role is not None and not role["is_owner"]:
             _check_nothing_is_missing(tx, known, role)
             return None
-        server = tx.one("server_facts")
-        if server["encoding"] not in ENCODINGS:
-            raise EncodingUnsupported(
-                f"database {server['database']} has encoding {server['encoding']}"
-            )
+        _check_encoding(tx)
         tx.run("create_migration_table")
         missing = _missing(tx, known)
         if not missing:
@@ -145,6 +141,14 @@ def _apply_next(
         tx.cursor.execute(missing[0].text)
         tx.run("record_migration", **missing[0].record)
     return missing[0]
+
+
+def _check_encoding(tx: DatabaseTransaction) -> None:
+    server = tx.one("server_facts")
+    if server["encoding"] not in ENCODINGS:
+        raise EncodingUnsupported(
+            f"database {server['database']} has encoding {server['encoding']}"
+        )
 
 
 def _check_nothing_is_missing(
@@ -175,18 +179,22 @@ def migrations_as_sql(
 ) -> list[str]:
     """Return the statements with which a person does what `migrate` does; change nothing.
 
-    :raises MigrationChanged, LedgerTooNew: as for `migrate`
+    :raises MigrationChanged, LedgerTooNew, EncodingUnsupported: as for `migrate`
     """
     missing = missing_migrations(connection, available)
-    if not missing:
-        return []
     with connection.transaction(reads_only=True) as tx:
-        applied = applied_as_sql(tx, missing)
+        if not missing and not tx.one("lacks_rights")["lacks"]:
+            return []
+        applied = applied_as_sql(tx, missing) if missing else []
     return [queries()["act_as_owner"], *applied, queries()["grant_rights"]]
 
 
 def applied_as_sql(tx: DatabaseTransaction, missing: list[LedgerMigration]) -> list[str]:
-    """Return the statements that apply these migrations, and record them."""
+    """Return the statements that apply these migrations, and record them.
+
+    :raises EncodingUnsupported: as for `migrate`
+    """
+    _check_encoding(tx)
     statements = [queries()["create_migration_table"]]
     for migration in missing:
         statements += [migration.text, tx.filled("record_migration", **migration.record)]

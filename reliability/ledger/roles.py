@@ -82,7 +82,7 @@ def roles_as_sql(connection: LedgerConnection, wanted: RolesWanted) -> list[str]
 
     What is there already is left out.
 
-    :raises MigrationChanged, LedgerTooNew: see `migrate`
+    :raises MigrationChanged, LedgerTooNew, EncodingUnsupported: see `migrate`
     """
     missing = missing_migrations(connection)
     with connection.transaction(reads_only=True) as tx:

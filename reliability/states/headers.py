@@ -13,6 +13,7 @@ from reliability.states.tables import StateTables
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Ledger, Row
 
+RESTORE_ROWS = "restore the missing rows from a backup, or delete the surplus ones"
 MIN_TXID, MAX_TXID = -(2**63), 2**63 - 1
 
 

@@ -93,15 +93,20 @@ DELETE FROM reliability.alert_told
  WHERE alert_id = %(alert_id)s AND channel = %(channel)s AND is_over = %(is_over)s;
 
 -- record_verified --
--- Record what a verification of a table has found, unless the topology was dropped meanwhile.
+-- Record what a verification of a table has found, unless its topology was dropped meanwhile, or an
+-- alteration has removed its state; the ledger knows those of its own database.
 INSERT INTO reliability.verified (topology, database, state, wrong)
 SELECT topology, %(database)s, %(state)s, %(wrong)s
-  FROM reliability.topology WHERE topology = %(topology)s
+  FROM reliability.topology t
+ WHERE topology = %(topology)s
+   AND (%(database)s <> '' OR EXISTS (
+       SELECT FROM reliability.state s
+        WHERE s.topology = t.topology AND s.state = %(state)s FOR KEY SHARE))
 ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
 -- forget_states_verified_before --
--- A verification reads every state: what it has not read was removed, or moved to another database.
+-- A verification reads every state: what it has not read was removed, moved to another database, or repaired.
 DELETE FROM reliability.verified
  WHERE topology = %(topology)s
    AND (database, state) NOT IN (

@@ -103,6 +103,13 @@ END $roles$;
 -- Give the roles of the ledger their rights on what its owner has just made.
 SELECT reliability.grant_rights();
 
+-- lacks_rights --
+-- Say if `grant_rights` has something to grant.
+SELECT EXISTS (SELECT FROM reliability.role r
+                CROSS JOIN reliability.role_statements(
+                           left(r.name, -length('_owner')), '{}', false) AS s
+                WHERE r.kind = 'owner') AS lacks;
+
 -- role_facts --
 -- The role of this session, the owner of the ledger, its roles, and the kinds of those that this session has.
 SELECT quote_ident(current_user) AS role, quote_ident(pg_get_userbyid(n.nspowner)) AS owner,

@@ -221,6 +221,7 @@ def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
     assert look() == [("CHANGED_BY_HAND", "begins")]
     [alert] = channel.alerts
     assert alert.what.endswith("recomputed differs from its contributions: 1 different row")
+    assert alert.command == "reliability verify shop"  # which says what can be done
     say("verify", "shop", "--repair", code=3)  # only shows
     assert look() == []
     say("verify", "shop", "--repair", "--yes", "--reason", "by hand")

@@ -391,7 +391,9 @@ def test_contributions_that_are_wrong_themselves_repair_nothing(shop, connection
 
 def test_a_state_that_keeps_nothing_cannot_be_repaired(connection):
     """H9: there is nothing to compare it with."""
-    committed(connection, kinds=lambda _: [TransactionalState("t", values={"n": Count()})])
+    log = State("log", values={"k": Append("k", "bigint")})
+    kinds = [TransactionalState("t", values={"n": Count()}), log]
+    committed(connection, kinds=lambda _: kinds)
     with pytest.raises(RepairNotPossible, match="keeps contributions"):
         repair(connection, "shop", "no")
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +21,7 @@ from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
+from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -33,7 +34,7 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import NothingToEmit, SourceChanged
+from reliability.core.errors import LedgerBusy, LedgerUnavailable, NothingToEmit, SourceChanged
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
@@ -374,7 +375,9 @@ def rows_of_parquet(path):
     return [{**row, "row": json.loads(row["row"])} for row in pq.read_table(path).to_pylist()]
 
 
-def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, tmp_path):
+def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(
+    shop, tmp_path, monkeypatch
+):
     shop.makes[2] = made(102)
     before = shop.tables()
     readers = {"csv": rows_of_csv, "jsonl": rows_of_jsonl, "parquet": rows_of_parquet}
@@ -419,8 +422,16 @@ def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, 
         said = say(*back, "--dry-run", "--diff", str(file), code=1)
         assert ("would be rolled back" in said.stdout) is (ending != "parquet")  # it writes at once
         assert f"no rows can be written into {file}: " in said.stderr
+    (tmp_path / ".rows.csv.draft").symlink_to("/dev/full")
+    with mock.patch("tempfile.TemporaryDirectory", return_value=nullcontext(str(tmp_path))):
+        said = say(*back, "--dry-run", "--diff-table", "public.found", code=1)
+    assert "would be rolled back" in said.stdout
+    assert "rows.csv: No space left on device" in said.stderr
     assert list(tmp_path.glob("*full*")) == []
-    say(*back, "--diff", str(did))  # nothing was done before
+    monkeypatch.setattr("reliability.cli.parts.show", mock.Mock(side_effect=SystemExit(1)))
+    say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=1)
+    assert file.exists()  # although who reads the answer has gone
+    say(*back, "--diff", str(did), code=1)  # nothing was done before
     assert {row["change"] for row in rows_of_csv(did)} >= {"removed"}
 
 
@@ -901,11 +912,17 @@ def test_whether_tables_are_what_they_should_be_and_a_repair_that_is_a_change_of
     assert without_interval == [("REPAIR", True), ("COMMIT", False)]
     execute(shop.connection, wrong, word=word)
     execute(shop.connection, "DELETE FROM public.log WHERE _txid = 1")  # is no other state's fault
-    said = say("verify", "shop", "--repair", "--yes", "--reason", "by hand", code=3).stdout
+    repaired = ("verify", "shop", "--repair", "--yes", "--reason", "by hand")
+    with mock.patch("reliability.cli.history.verify_tables", side_effect=LedgerBusy("x")):
+        say(*repaired, code=1)  # nothing was done that it does not tell
+    said = say(*repaired, code=3).stdout
     assert "shop was repaired as c=5. What changed:\n  exact: " in said
     assert "shop log: attempt 1:0 is recorded with 6 rows, but 0 exist" in said
     known = "SELECT state FROM reliability.verified WHERE wrong IS NOT NULL"
     assert shop.ask(known) == [("log",)]
+    for told in (said, say("verify", code=3).stdout):
+        assert told.endswith("Appended rows are not repaired: restore the missing rows from a "
+                             "backup, or delete the surplus ones\n")  # fmt: skip
 
 
 # --- Airflow -------------------------------------------------------------------------------------
@@ -1530,14 +1547,21 @@ def test_several_databases_are_shown_compared_and_examined(
     said = say("topologies", code=1)
     assert "exact" in said.stdout
     assert "database warehouse" in said.stderr
-    for what in ("3", "3:0"):
-        [why] = read("show", what)["unavailable"]
-        assert f"warning: {why[:40]}" in say("show", what).stdout
+    execute(shop.connection, "UPDATE reliability.transaction SET interval_start = '2026-01-01Z',"
+                             " interval_end = '2026-02-01Z' WHERE txid = 3")  # fmt: skip
+    for what in (["3"], ["3:0"], ["shop", "--interval", "2026-01"]):
+        documents = read("show", *what, code=1)
+        [why] = (documents[0] if isinstance(documents, list) else documents)["unavailable"]
+        said = say("show", *what, code=1)
+        assert why[:40] in said.stderr
+        assert said.stdout
     shop_named(connection, "untouched").commit(made(1))
     for verb, of_others in (("verify", "untouched"), ("compact", "nothing was compacted")):
         said = say(verb, code=1)
         assert of_others in said.stdout
         assert "shop: [LEDGER_UNAVAILABLE] database warehouse" in said.stderr
+    with mock.patch("reliability.cli.history.verify_tables", side_effect=LedgerUnavailable):
+        assert say("verify", code=1).output.count("LEDGER_UNAVAILABLE") == 1  # none can be read
 
 
 def test_restored_names_a_database_that_has_lost_what_is_decided(connection, warehouse):

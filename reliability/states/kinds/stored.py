@@ -24,7 +24,7 @@ from reliability.core.errors import (
 from reliability.core.plan import PlannedChange
 from reliability.core.state import replay_refusal
 from reliability.states.compose import same_key
-from reliability.states.headers import compacted_through, format_header, wrong_headers
+from reliability.states.headers import RESTORE_ROWS, compacted_through, format_header, wrong_headers
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -160,8 +160,7 @@ class StoredState(StateTables):
     def _not_repairable(self, why: str) -> RepairNotPossible:
         return RepairNotPossible(
             f"state {self.name}: {why}, so the contributions themselves are wrong",
-            remedy="restore the missing rows from a backup, or delete the surplus ones: "
-            "`reliability verify` compares their numbers.",
+            remedy=f"{RESTORE_ROWS}: `reliability verify` compares their numbers.",
         )
 
     def drop_commit_number(self, tx: DatabaseTransaction, key: PlannedChange) -> None:

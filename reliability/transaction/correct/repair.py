@@ -81,7 +81,7 @@ def _check_states(connection: LedgerConnection, topology: str) -> None:
         for database in databases.all:
             with database.transaction(reads_only=True) as tx:
                 for tables in declared_tables(tx, topology):
-                    if tables.has_headers:
+                    if tables.keeps_contributions:
                         kept = True
                         check_tables(tx, tables)
     if not kept:

@@ -218,8 +218,8 @@ def _changed_by_hand(tx: DatabaseTransaction, topology: str) -> Iterator[Conditi
                 subject=f"{row['database']}/{row['state']}",
                 what=f"the table of state {row['state']} differs from its contributions: "
                 f"{row['wrong']}",
-                advice="Somebody has changed it by hand; see what a repair would change.",
-                command=f"reliability verify {topology} --repair",
+                advice="Somebody has changed it by hand; see what differs, and what to do.",
+                command=f"reliability verify {topology}",
                 since=row["verified_at"],
             )
 

@@ -63,11 +63,13 @@ def rows_into(
             yield DifferentRows(topology, write)
     else:
         _append_to(connection, table, BytesIO())  # before anything changes
-        with tempfile.NamedTemporaryFile("w+", newline="", encoding="utf-8") as spool:
-            yield DifferentRows(topology, _csv_lines(spool))
-            spool.flush()
+        with _temporary_folder() as folder:
+            spool = folder / "rows.csv"
+            with _into_file(spool, _OTHER_TMPDIR) as write:
+                yield DifferentRows(topology, write)
             # Its own transaction: the one that found the rows was rolled back.
-            with Path(spool.name).open("rb") as lines:
+            with spool.open("rb") as lines:
+                next(lines)  # the names of the columns
                 _append_to(connection, table, lines)
 
 
@@ -123,18 +125,30 @@ def check_target(file: Path | None, table: str) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
+_OTHER_FILE = "name a file in another folder."
+_OTHER_TMPDIR = "set TMPDIR to another folder."
+
+
 @contextmanager
-def _into_file(path: Path) -> Iterator[Write]:
+def _temporary_folder() -> Iterator[Path]:
+    with ExitStack() as opened:
+        with _refusing("a temporary folder", _OTHER_TMPDIR):
+            folder = opened.enter_context(tempfile.TemporaryDirectory())
+        yield Path(folder)
+
+
+@contextmanager
+def _into_file(path: Path, remedy: str = _OTHER_FILE) -> Iterator[Write]:
     """Replace the file in one step when everything is written.
 
     :raises NotPossible: it cannot be made, or its disk is full
     """
     draft, opened = path.with_name(f".{path.name}.draft"), ExitStack()
     try:
-        with _refusing(path):
+        with _refusing(path, remedy):
             write = opened.enter_context(_FORMATS[path.suffix](draft))
-        yield _refusing(path)(write)
-        with _refusing(path):
+        yield _refusing(path, remedy)(write)
+        with _refusing(path, remedy):
             opened.close()
             draft.replace(path)
     finally:
@@ -144,24 +158,20 @@ def _into_file(path: Path) -> Iterator[Write]:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _refusing(path: Path | str, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         what = f"no rows can be written into {path}: {error.strerror or error}"
-        raise NotPossible(what, "name a file in another folder.") from error
+        raise NotPossible(what, remedy) from error
 
 
 @contextmanager
 def _csv(path: Path) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerow(COLUMNS)
-        yield _csv_lines(file)
-
-
-def _csv_lines(file: IO[str]) -> Write:
-    writer = csv.writer(file)
-    return lambda rows: writer.writerows([row[name] for name in COLUMNS] for row in rows)
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        yield lambda rows: writer.writerows([row[name] for name in COLUMNS] for row in rows)
 
 
 @contextmanager

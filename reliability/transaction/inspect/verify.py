@@ -9,7 +9,7 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.difference import Differing
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState
 from reliability.states.verify_table import differing_rows, examples
@@ -50,21 +50,31 @@ class Verified:
 
 
 def verify(
-    connection: LedgerConnection, topology: str, progress: StateProgress = UNSEEN
+    connection: LedgerConnection,
+    topology: str,
+    progress: StateProgress = UNSEEN,
+    *,
+    appended_only: bool = False,
 ) -> list[Verified]:
     """Compute every row of every state from the kept contributions, and compare.
 
     Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
     contributions are locked: a merge between both would hide their rows from it (H10).
 
+    :param appended_only: only what a repair does not compare
     :raises CheckpointMismatch: a database lacks commits, as it was restored; its tables may still
         agree with its own contributions
     """
+
+    def states_of(database: Ledger) -> list[StoredState]:
+        states = declared_tables(database, topology)
+        return [one for one in states if one.state.is_append or not appended_only]
+
     results: list[Verified] = []
     applied: int | None = None
     with TopologyDatabases.of_known(connection, topology) as databases:
         for database in databases.all:
-            known = declared_tables(database, topology)
+            known = states_of(database)
             with database.transaction(reads_only=True) as tx:
                 tx.queue("isolate_source")
                 for tables in known:
@@ -74,7 +84,7 @@ def verify(
                 reached = min(there.state.participants_at) if there is not None else 0
                 applied = reached if applied is None else applied
                 check_reached(reached, applied)
-                states = declared_tables(tx, topology)
+                states = states_of(tx)
                 progress.more(len(states))
                 for state in states:
                     progress.now(state.name)
@@ -125,7 +135,7 @@ def record_verified(
 ) -> None:
     """Record the result of a verification in the ledger.
 
-    :param results: of every state of the topology
+    :param results: of every state of the topology, but for those that were repaired
     """
     with connection.transaction() as tx:
         tx.run(
