@@ -335,11 +335,8 @@ def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encode
 
 
 def test_a_database_in_which_texts_have_another_order_is_refused(environment):
-    for encoding, act in (("WIN1252", migrate), ("LATIN2", migrate), ("LATIN2", migrations_as_sql)):
-        with (
-            new_database(encoding=encoding) as dsn,
-            pytest.raises(EncodingUnsupported, match=encoding),
-        ):
+    for name, act in (("WIN1252", migrate), ("LATIN2", migrate), ("LATIN2", migrations_as_sql)):
+        with new_database(encoding=name) as dsn, pytest.raises(EncodingUnsupported, match=name):
             act(LedgerConnection(dsn))
 
 

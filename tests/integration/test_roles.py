@@ -731,7 +731,6 @@ def test_what_a_later_migration_makes_is_the_owners_and_granted(roles, tmp_path,
     (folder / f"{number + 1:04d}_by_hand.sql").write_text("CREATE TABLE reliability.by_hand ()")
     task, known = roles.sessions[COORDINATOR], migrations(folder)
     run_script(roles.dsn, ledger_migrations.migrations_as_sql(task, known))
-    assert ledger_migrations.migrations_as_sql(task, known) == []
     execute(roles.sessions[OWNER], "REVOKE SELECT ON reliability.later FROM test_reader")
     run_script(roles.dsn, ledger_migrations.migrations_as_sql(task, known))
     assert ledger_migrations.missing_migrations(task, known) == []

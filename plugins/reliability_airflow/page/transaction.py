@@ -13,10 +13,11 @@ from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.attempt_report import (
     PHASES,
     AttemptReport,
-    attempt_report,
     outdated_code,
+    report_from,
 )
-from reliability.transaction.inspect.story import story_of_txid, what_happened
+from reliability.transaction.inspect.story import story_from, what_happened
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability_airflow.page.reading import last_txid, ledger, short_state
 from reliability_airflow.page.timeline import axis_of, lane
 
@@ -67,8 +68,12 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
 
     :raises TopologyUnknown, AttemptUnknown: there is no such thing
     """
-    with ledger(topology) as connection:
-        story = story_of_txid(connection, topology, txid)
+    with (
+        ledger(topology) as connection,
+        TopologyDatabases.of(connection, topology) as databases,
+    ):
+        # once: each look at one that does not answer takes its time
+        story = story_from(databases, txid, databases.leave_out_unavailable())
         with connection.transaction() as tx:
             last = last_txid(tx, topology)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
@@ -84,8 +89,7 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
                 warning=outdated_code(connection, report),
             )
             for report in (
-                attempt_report(connection, topology, attempt, as_far_as_available=True)
-                for attempt in (TransactionAttempt(txid, number) for number in shown)
+                report_from(databases, TransactionAttempt(txid, number)) for number in shown
             )
         ]
     axis, items = axis_of(rows), story["items"] or ()

@@ -160,11 +160,15 @@ def attempt_report(
     """
     with TopologyDatabases.of(connection, topology) as databases:
         unavailable = databases.leave_out_unavailable() if as_far_as_available else ()
-        report, replaced_attempt = _read(databases, attempt)
-        report = replace(report, unavailable=tuple(unavailable))
-        if replaced_attempt is None:
-            return report
-        before, _ = _read(databases, TransactionAttempt(attempt.txid, replaced_attempt))
+        return replace(report_from(databases, attempt), unavailable=tuple(unavailable))
+
+
+def report_from(databases: TopologyDatabases, attempt: TransactionAttempt) -> AttemptReport:
+    """Read the same from sessions that are open, for many attempts."""
+    report, replaced_attempt = _read(databases, attempt)
+    if replaced_attempt is None:
+        return report
+    before, _ = _read(databases, TransactionAttempt(attempt.txid, replaced_attempt))
     return replace(report, replaced=_compare(report, before))
 
 

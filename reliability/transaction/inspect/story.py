@@ -35,6 +35,16 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
 
     :raises AttemptUnknown: it was never emitted
     """
+    with TopologyDatabases.of(connection, topology) as databases:
+        return story_from(databases, txid, databases.leave_out_unavailable())
+
+
+def story_from(databases: TopologyDatabases, txid: int, unavailable: list[str]) -> dict[str, Any]:
+    """Read the same from sessions that are open.
+
+    :param unavailable: why databases were left out
+    """
+    connection, topology = databases.coordinator, databases.topology
     key = TxidKey(topology, txid)
     details = connection.first("transaction_details", **key)
     if details is None:
@@ -43,9 +53,7 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
     with connection.transaction() as tx:
         now = state_of(tx, topology, txid)
     parts = {part: connection.all(q, attempt_id=None, **key) for part, q in _PARTS.items()}
-    with TopologyDatabases.of(connection, topology) as databases:
-        unavailable = databases.leave_out_unavailable()
-        parts["differences"] = _differences(databases, txid, parts["changes"])
+    parts["differences"] = _differences(databases, txid, parts["changes"])
     return {
         "topology": topology,
         **details,
