@@ -51,7 +51,6 @@ from reliability.transaction.emit.requests import Run, TaskContact, contact_in, 
 from reliability.transaction.inspect.attempt_report import PHASES, attempt_report
 from reliability.transaction.maintain import compaction
 from reliability.transaction.topology.alter import alter
-from reliability_airflow.page.transaction import read_transaction
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.command_line import by_me, read, say
@@ -1554,6 +1553,8 @@ def test_several_databases_are_shown_compared_and_examined(
         assert why[:40] in say("show", *what, code=1).stderr
     at = "reliability.transaction.topology.databases.address_of"
     with mock.patch(at, wraps=address_of) as looked:  # with 10 s each, the page hung
+        from reliability_airflow.page.transaction import read_transaction
+
         assert read_transaction("shop", 3)["story"]["unavailable"]
     assert looked.mock_calls.count(mock.call("warehouse")) == 1
     shop_named(connection, "untouched").commit(made(1))
