@@ -198,7 +198,6 @@ def of_each(
     """Act on the given topology, or on all; one of all may be dropped meanwhile.
 
     :param failed: gets those that fail, whose errors are printed; None: the first one raises
-    :raises LedgerUnavailable: the ledger itself does not answer, so none can be read
     """
     done: list[T] = []
     for name in names(connection, topology):
@@ -209,11 +208,12 @@ def of_each(
             if topology:
                 raise
         except ReliabilityError as error:
-            is_gone = type(error) is LedgerUnavailable and not error.database  # the ledger itself
-            if failed is None or is_gone:
+            if failed is None:
                 raise
             warn(f"{name}: {error.about(topology=name)}")
             failed.append(name)
+            if type(error) is LedgerUnavailable and not error.database:
+                break  # the ledger itself does not answer, so none can be read
     return done
 
 

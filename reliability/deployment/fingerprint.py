@@ -3,8 +3,7 @@
 It holds the source digests of the user's modules and the versions of installed packages, but no
 path. Modules are found by reading import statements, not in `sys.modules`: the same code has the
 same fingerprint in every driver. Modules imported by a name in a string
-(`import_module("shop.prices")`) are not found, nor is data that the code reads. A notebook's cells
-are in no file: for `__main__`, what is in `sys.modules` counts as imported.
+(`import_module("shop.prices")`) are not found, nor is data that the code reads.
 """
 
 from __future__ import annotations
@@ -69,6 +68,16 @@ def fingerprint(topology: Topology) -> CodeFingerprint:
     return CodeFingerprint(modules=modules, packages=_versions(foreign | ALWAYS))
 
 
+def digest_of_loaded() -> str:
+    """Return a digest of the user's modules that this process has loaded, as their files are now.
+
+    The cells of a notebook are in no file: what they have imported is known from here alone.
+    """
+    roots = {name for name in [*sys.modules] if _is_source(_top(name))}
+    modules = _read_all(roots, {_top(name): True for name in roots})
+    return CodeFingerprint(modules=modules, packages={}).digest
+
+
 def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
     """Return the digests of these modules and of the user's modules that they import.
 
@@ -83,8 +92,6 @@ def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
             continue
         seen.add(name)
         digest, imports = _read(name)
-        if name == "__main__":
-            imports |= {loaded for loaded in [*sys.modules] if _is_source(_top(loaded))}
         if digest or name in roots:
             digests[name] = digest or UNKNOWN
         for imported in imports:
@@ -215,7 +222,7 @@ def _is_source(top: str) -> bool:
         return False
     places = spec.submodule_search_locations or [spec.origin or ""]  # of a namespace, several
     return not any(
-        folder.name in ("site-packages", "dist-packages") or any(folder.glob("*.dist-info"))
+        {"site-packages", "dist-packages"} & {*folder.parts} or any(folder.glob("*.dist-info"))
         for folder in {Path(place).parent for place in places}
     )
 

@@ -14,7 +14,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.periods import UTC
 from reliability.core.progress import TxidProgress
 from reliability.core.spout import Interval
-from reliability.deployment.fingerprint import fingerprint
+from reliability.deployment.fingerprint import digest_of_loaded
 from reliability.deployment.settings import person
 from reliability.deployment.topologies import folder_of
 from reliability.spark.frames.jvm import has_jvm
@@ -147,7 +147,7 @@ def in_session(spark: SparkSession, topology: Topology) -> RunStep:
             # else a step would read what another one has evaluated
             spark.catalog.clearCache()
             # A worker of other code has a module as it was; Spark keeps them by environment.
-            spark.sparkContext.environment[WORKERS] = fingerprint(topology).digest
+            spark.sparkContext.environment[WORKERS] = digest_of_loaded()
             try:
                 process_with(spark.newSession(), connection, topology, grant, step)
             except Exception as error:

@@ -106,7 +106,7 @@ ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
 -- forget_states_verified_before --
--- A verification reads every state: what it has not read was removed, moved to another database, or repaired.
+-- Forget what this verification has not read: it was removed, moved to another database, or repaired.
 DELETE FROM reliability.verified
  WHERE topology = %(topology)s
    AND (database, state) NOT IN (

@@ -68,7 +68,11 @@ def verify(
 
     def states_of(database: Ledger) -> list[StoredState]:
         states = declared_tables(database, topology)
-        return [one for one in states if one.state.is_append or not appended_only]
+        return [
+            one
+            for one in states
+            if one.state.is_append or not (appended_only and one.keeps_contributions)
+        ]
 
     results: list[Verified] = []
     applied: int | None = None
