@@ -396,7 +396,7 @@ def test_a_partition_that_stalls_fails(kafka, monkeypatch):
     kafka.send(0, "1")
     monkeypatch.setattr(kafka_client, "STALL_SECONDS", 1.0)
     for first, end, error, what in (
-        (0, 9, SourceUnreadable, "gives nothing from offset 1 on, though it should"),
+        (0, 9, SourceUnreadable, "gives nothing from offset 1 on, and should"),
         (99, 100, SourceChanged, "has no offset 99 any more"),
     ):
         with (
