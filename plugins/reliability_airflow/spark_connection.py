@@ -116,13 +116,13 @@ def submit_of(
     extra, master = connection.extra_dejson, _master(connection)
     properties = {_EXTRAS[name]: extra[name] for name in _EXTRAS if extra.get(name)}
     known, variables = {**properties, **conf}, {}
-    if known.get(_EXTRAS["deploy-mode"]) == "cluster":  # else the driver is started with them
+    prefix = next((_VARIABLES[begin] for begin in _VARIABLES if master.startswith(begin)), None)
+    # in mode client, the driver is started with them
+    if prefix and known.get(_EXTRAS["deploy-mode"]) == "cluster":
         # An image may have another one; where none is set, the working folder means nothing there.
         of_worker = {"RELIABILITY_HOME": str(home())} if named_home() else {}
         given = {**of_worker, **env_vars}
-        for begin, prefix in _VARIABLES.items():
-            if master.startswith(begin):
-                variables = {f"{prefix}{name}": value for name, value in given.items()}
+        variables = {f"{prefix}{name}": value for name, value in given.items()}
     return SparkSubmit(
         program=_program(connection.conn_id, extra.get("spark-binary") or _PROGRAMS[0]),
         master=master,

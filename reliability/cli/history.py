@@ -165,13 +165,13 @@ def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_jso
     with ledger(topology) as connection, diff.opened(connection, topology, dry_run=True) as rows:
         observer = rows.observe if rows else None
         # before the repair, so that no error hides what was done
-        appended = verify_tables(connection, topology, appended_only=True)
+        others = verify_tables(connection, topology, not_repaired_only=True)
         done = repair(
             connection, topology, signed(reason, person()), dry_run=not yes, observer=observer
         )
         if yes:
-            _record(connection, topology, appended)
-    left = [one for one in appended if one.is_exact is False]
+            _record(connection, topology, others)
+    left = [one for one in others if one.is_exact is False]
     answer(
         {"topology": topology, "is_dry_run": not yes, **plain(done), "not_repaired": left},
         [*_repaired(topology, done, yes=yes), *_wrong_rows([(topology, one) for one in left])],

@@ -25,6 +25,8 @@ from reliability.transaction.maintain.restore import compare_databases
 from reliability.transaction.maintain.sweep import sweep as sweep_topology
 from reliability.transaction.topology.server import fence_every_attempt
 
+_UP_TO_DATE = "the ledger is up to date"
+
 
 @verb(
     "reliability migrate",
@@ -73,24 +75,19 @@ def migrate(
             )
             if plan:
                 _say_script(roles.roles_as_sql(connection, wanted))
-                return
-            done = roles.make_roles(connection, wanted)
-            say(*(done or ["the ledger is up to date, and its roles have their rights"]))
-            return
-        if plan:
+            else:
+                done = roles.make_roles(connection, wanted)
+                say(*(done or ["the ledger is up to date, and its roles have their rights"]))
+        elif plan:
             _say_script(migrations_as_sql(connection))
-            return
-        if check:
-            if missing := missing_migrations(connection):
-                say(*map(_missing_line, missing))
-                raise typer.Exit(FOUND)
-            applied = []
+        elif not check:
+            applied = [f"applied {migration}" for migration in migrate_database(connection)]
+            say(*(applied or [_UP_TO_DATE]))
+        elif missing := missing_migrations(connection):
+            say(*map(_missing_line, missing))
+            raise typer.Exit(FOUND)
         else:
-            applied = migrate_database(connection)
-    for migration in applied:
-        say(f"applied {migration}")
-    if not applied:
-        say("the ledger is up to date")
+            say(_UP_TO_DATE)
 
 
 def _say_script(statements: list[str]) -> None:

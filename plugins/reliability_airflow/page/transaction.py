@@ -72,8 +72,8 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         ledger(topology) as connection,
         TopologyDatabases.of(connection, topology) as databases,
     ):
-        # once: each look at one that does not answer takes its time
-        story = story_from(databases, txid, databases.leave_out_unavailable())
+        databases.leave_out_unavailable()  # once: each look at one that does not answer takes time
+        story = story_from(databases, txid)
         with connection.transaction() as tx:
             last = last_txid(tx, topology)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])

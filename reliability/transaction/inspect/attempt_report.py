@@ -143,7 +143,7 @@ class AttemptReport:
     replaced: Replaced | None
     events: tuple[Event, ...]
     differences: tuple[Difference, ...]
-    unavailable: tuple[str, ...] = ()
+    unavailable: tuple[str, ...]
 
 
 def attempt_report(
@@ -159,8 +159,9 @@ def attempt_report(
     :raises AttemptUnknown: the ledger has no such attempt
     """
     with TopologyDatabases.of(connection, topology) as databases:
-        unavailable = databases.leave_out_unavailable() if as_far_as_available else ()
-        return replace(report_from(databases, attempt), unavailable=tuple(unavailable))
+        if as_far_as_available:
+            databases.leave_out_unavailable()
+        return report_from(databases, attempt)
 
 
 def report_from(databases: TopologyDatabases, attempt: TransactionAttempt) -> AttemptReport:
@@ -218,6 +219,7 @@ def _read(
             for one in ledger.all("events_of_txid", **key)
         ),
         differences=tuple(map(difference_of, changed)),
+        unavailable=databases.unavailable,
     )
     return report, row["replaced_attempt"]
 

@@ -36,14 +36,12 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
     :raises AttemptUnknown: it was never emitted
     """
     with TopologyDatabases.of(connection, topology) as databases:
-        return story_from(databases, txid, databases.leave_out_unavailable())
+        databases.leave_out_unavailable()
+        return story_from(databases, txid)
 
 
-def story_from(databases: TopologyDatabases, txid: int, unavailable: list[str]) -> dict[str, Any]:
-    """Read the same from sessions that are open.
-
-    :param unavailable: why databases were left out
-    """
+def story_from(databases: TopologyDatabases, txid: int) -> dict[str, Any]:
+    """Read the same from sessions that are open."""
     connection, topology = databases.coordinator, databases.topology
     key = TxidKey(topology, txid)
     details = connection.first("transaction_details", **key)
@@ -60,7 +58,7 @@ def story_from(databases: TopologyDatabases, txid: int, unavailable: list[str]) 
         "state": now.state,
         "why": now.why,
         **{part: [_named(row, txid) for row in rows] for part, rows in parts.items()},
-        "unavailable": unavailable,
+        "unavailable": databases.unavailable,
         "lacking": [
             f"{row['state']}.{row['value']}" for row in connection.all("values_without_txid", **key)
         ],

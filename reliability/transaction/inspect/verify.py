@@ -54,25 +54,21 @@ def verify(
     topology: str,
     progress: StateProgress = UNSEEN,
     *,
-    appended_only: bool = False,
+    not_repaired_only: bool = False,
 ) -> list[Verified]:
     """Compute every row of every state from the kept contributions, and compare.
 
     Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
     contributions are locked: a merge between both would hide their rows from it (H10).
 
-    :param appended_only: only what a repair does not compare
+    :param not_repaired_only: only states that a repair does not compare
     :raises CheckpointMismatch: a database lacks commits, as it was restored; its tables may still
         agree with its own contributions
     """
 
     def states_of(database: Ledger) -> list[StoredState]:
         states = declared_tables(database, topology)
-        return [
-            one
-            for one in states
-            if one.state.is_append or not (appended_only and one.keeps_contributions)
-        ]
+        return [one for one in states if not (not_repaired_only and one.keeps_contributions)]
 
     results: list[Verified] = []
     applied: int | None = None

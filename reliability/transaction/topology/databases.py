@@ -38,11 +38,15 @@ def open_ledger(purpose: str, topology: str = "") -> LedgerConnection:
 
 
 class TopologyDatabases:
-    """The databases of one topology; sessions are opened when needed and closed together."""
+    """The databases of one topology; sessions are opened when needed and closed together.
+
+    :ivar unavailable: why databases were left out, see `leave_out_unavailable`
+    """
 
     def __init__(self, connection: LedgerConnection, topology: str, others: Iterable[str]) -> None:
         self.topology = topology
         self.others = tuple(sorted(others))
+        self.unavailable: tuple[str, ...] = ()
         self._connections = {COORDINATOR: connection}
 
     @classmethod
@@ -93,8 +97,8 @@ class TopologyDatabases:
                 connection.reopen_at(connection.one("server_timeline")["now"])
         return self._connections[database]
 
-    def leave_out_unavailable(self) -> list[str]:
-        """Read only those databases that can be read now; return why each other one cannot."""
+    def leave_out_unavailable(self) -> None:
+        """Read only those databases that can be read now."""
         reasons: dict[str, str] = {}
         for name in self.others:
             try:
@@ -102,7 +106,7 @@ class TopologyDatabases:
             except ReliabilityError as error:
                 reasons[name] = str(error)
         self.others = tuple(name for name in self.others if name not in reasons)
-        return list(reasons.values())
+        self.unavailable = tuple(reasons.values())
 
     def __iter__(self) -> Iterator[LedgerConnection]:
         """Yield the sessions with the participants."""
