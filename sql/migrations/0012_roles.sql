@@ -146,18 +146,22 @@ SELECT as_owner, statement FROM (
  ORDER BY place, name, rights
 $$;
 
--- Give the roles what they lack of the rights on what the owner has; nothing if there are no roles.
--- The owner calls it when it has made or changed tables.
+-- The statements that give the roles what they lack of the rights on what the owner has; none if there
+-- are no roles.
+CREATE FUNCTION reliability.lacking_rights() RETURNS TABLE (statement text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.statement FROM reliability.role r
+     CROSS JOIN reliability.role_statements(left(r.name, -length('_owner')), '{}', false) AS s
+     WHERE r.kind = 'owner'
+$$;
+
+-- Run them. The owner calls it when it has made or changed tables.
 CREATE FUNCTION reliability.grant_rights() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_statement text;
 BEGIN
-    FOR v_statement IN
-        SELECT s.statement FROM reliability.role r
-         CROSS JOIN reliability.role_statements(
-                    left(r.name, -length('_owner')), '{}', false) AS s
-         WHERE r.kind = 'owner' LOOP
+    FOR v_statement IN SELECT statement FROM reliability.lacking_rights() LOOP
         EXECUTE v_statement;
     END LOOP;
 END $$;

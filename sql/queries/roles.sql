@@ -105,10 +105,7 @@ SELECT reliability.grant_rights();
 
 -- lacks_rights --
 -- Say if `grant_rights` has something to grant.
-SELECT EXISTS (SELECT FROM reliability.role r
-                CROSS JOIN reliability.role_statements(
-                           left(r.name, -length('_owner')), '{}', false) AS s
-                WHERE r.kind = 'owner') AS lacks;
+SELECT EXISTS (SELECT FROM reliability.lacking_rights()) AS lacks;
 
 -- role_facts --
 -- The role of this session, the owner of the ledger, its roles, and the kinds of those that this session has.
