@@ -499,6 +499,7 @@ RUNNING = """
         (at("many", "/txids/seven"), 422, "txid: Input should be a valid integer"),
         (at("many", "?last=x"), 422, "last: Input should be a valid integer"),
         (at("many", "/calendar?before=x"), 422, "before: Input should be a valid datetime"),
+        (at("many", "/calendar?before=0001-01-01T00:00:00%2B23:59"), 422, "before the year 1"),
         (at("many", "/nosuch"), 404, "Not Found"),
         ("/reliability/nosuch", 404, "Not Found"),
     ],

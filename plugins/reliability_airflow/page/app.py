@@ -17,15 +17,16 @@ edit those of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
+from pydantic import AfterValidator
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from reliability.core.errors import (
@@ -181,7 +182,19 @@ def series(topology: str, last: int | None = None) -> Response:
     return JSONResponse(reading.read_series(topology, last))
 
 
-def calendar(request: Request, topology: str, before: datetime | None = None) -> Response:
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(
+            timezone.utc
+        )
+    except OverflowError as error:
+        raise ValueError("in UTC it is before the year 1 or after 9999") from error
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
+
+
+def calendar(request: Request, topology: str, before: Moment | None = None) -> Response:
     """Show which intervals are complete."""
     found = reading.read_calendar(topology, before)
     return render(request, "calendar.html", **found, topology=topology)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -217,8 +217,6 @@ def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
 
     `groups` are by year or month; `older` is where the page before ends, None if there is none.
     """
-    if before is not None and before.tzinfo is None:
-        before = before.replace(tzinfo=timezone.utc)
     with reading(topology) as tx:
         rows = tx.all(
             "accounts_by_interval",
