@@ -162,6 +162,14 @@ def _bodies(draw: st.DrawFn, address: Address) -> tuple[dict[str, str], bytes]:
     return {"Content-Type": content_type, **headers}, body
 
 
+def is_no_json(body: bytes) -> bool:
+    try:
+        json.loads(body or b"0")  # nothing is read of an empty one
+    except ValueError:
+        return True
+    return False
+
+
 def addresses(airflow: Any) -> Iterator[Address]:
     """Yield all that the application has, but for its static files."""
     (page,) = (route.app for route in airflow.routes if route.path == PREFIX)
@@ -277,8 +285,12 @@ def test_a_request_that_is_refused_changes_nothing(page, shop):
         nonlocal before
         headers = request["headers"]
         is_of_the_page = "X-Reliability" in headers and "Origin" not in headers
-        if answer.status_code == 400:  # the body is read before anybody is asked who he is
+        types = {address.content_type, headers["Content-Type"]}
+        # the body is read before anybody is asked who he is
+        if answer.status_code == 400:
             assert headers["Content-Type"] in (PARTS, JSON)
+        elif types == {JSON} and is_no_json(request["content"]):
+            assert answer.status_code == 422
         elif person == "nobody":
             assert answer.status_code == 401
         elif "%00" in request["url"].partition("?")[0]:
