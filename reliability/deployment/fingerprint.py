@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, resolve_name
@@ -136,7 +136,7 @@ def _read(name: str) -> tuple[str, frozenset[str]]:
     except Exception:  # custom finders and loaders may raise anything
         return UNKNOWN, frozenset()
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    return hashlib.sha256(source).hexdigest()[:_DIGITS], frozenset(_imports(source, package))
+    return hashlib.sha256(source).hexdigest()[:_DIGITS], _imports(source, package)
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -176,8 +176,13 @@ def parse(source: bytes | str) -> ast.Module:
         return ast.parse(source)
 
 
-def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield all imports in the source, except those in `if TYPE_CHECKING` blocks."""
+@lru_cache(maxsize=4096)  # each attempt in a notebook asks for all that is loaded
+def _imports(source: bytes, package: str) -> frozenset[str]:
+    """Return all imports in the source, except those in `if TYPE_CHECKING` blocks."""
+    return frozenset(_each_import(source, package))
+
+
+def _each_import(source: bytes, package: str) -> Iterator[str]:
     try:
         pending: list[ast.AST] = [parse(source)]
     except (SyntaxError, ValueError, RecursionError):  # for another Python, and never imported here

@@ -23,7 +23,7 @@ from reliability.core.names import DISTRIBUTION
 from reliability.deployment.fingerprint import (
     UNKNOWN,
     CodeFingerprint,
-    _imports,
+    _each_import,
     fingerprint,
     parse,
 )
@@ -161,7 +161,7 @@ def test_source_of_another_python_is_no_error(folder):
 def test_two_threads_may_read_the_code_at_once(every_collection_changes_threads):
     """Two drivers in one process; Python 3.11's parser is not safe there by itself."""
     source = b"import os\n" + b"if 1:\n    x = [1, (2, {3: 4})]\n" * 500
-    read = partial(_imports, source, "")
+    read = partial(_each_import, source, "")
 
     def read_deeper(frames: int) -> set[str]:
         return read_deeper(frames - 1) if frames else set(read())
@@ -174,7 +174,7 @@ def test_a_traceback_that_another_thread_prints_is_no_error(monkeypatch):
     """It parses each line for its carets, whoever holds the lock."""
     mismatch = SystemError("AST constructor recursion depth mismatch (before=150, after=72)")
     monkeypatch.setattr(ast, "parse", Mock(side_effect=[mismatch, mismatch, parse("import os")]))
-    assert set(_imports(b"import os", "")) == {"os"}
+    assert set(_each_import(b"import os", "")) == {"os"}
 
 
 @pytest.fixture
