@@ -120,6 +120,9 @@ def shadows() -> str:
 
 
 _numbers = itertools.count(1)
+#: Databases that nobody uses any more. A session ends some moments after it was closed, and at once
+#: a DROP would wait for that.
+_left: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +148,8 @@ def running_environment(folder: Path) -> Iterator[Environment]:
     try:
         yield environment
     finally:
+        with suppress(psycopg2.Error), admin_session() as cursor:  # of mutants, the server goes on
+            _drop_left(cursor)
         os.environ.clear()
         os.environ.update(before)
         environment.destroy()
@@ -195,13 +200,20 @@ def new_database(template: str | None = None, encoding: str = "") -> Iterator[st
         close_idle_sessions(f"service=reliability dbname={template}")  # nobody may use it now
     if encoding:
         options = f" TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'"
-    with admin_session() as cursor:  # kept open: logging in is a quarter of the work
+    with admin_session() as cursor:
+        _drop_left(cursor, but=2)
         cursor.execute(f"CREATE DATABASE {name} OWNER reliability{options}")
-        try:
-            yield dsn
-        finally:
-            close_idle_sessions(dsn)
-            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    try:
+        yield dsn
+    finally:
+        close_idle_sessions(dsn)
+        _left.append(name)
+
+
+def _drop_left(cursor: psycopg2.extensions.cursor, but: int = 0) -> None:
+    """Drop those that nobody uses any more, but for the last ones."""
+    while len(_left) > but:
+        cursor.execute(f"DROP DATABASE {_left.pop(0)} WITH (FORCE)")
 
 
 @contextmanager
