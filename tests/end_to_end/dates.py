@@ -22,7 +22,7 @@ from tests.support.fix_postgres import rows
 
 PATIENCE = 400
 ENDS = ("success", "failed")
-LOOK_SECONDS = 0.7
+LOOK_SECONDS = 1.2
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
