@@ -151,71 +151,18 @@ def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, da
     assert dag.counted() == {"ape": 1, "man": 1}
     assert lag(dates, dag) == [], "others cover it"
 
+    with pytest.raises(AirflowApiError, match="409"):  # a logical date has one run
+        dag.trigger("2026-04-01T00:00:00Z")
+    for outside in ("2025-12-24T06:00:00Z", "2026-05-04T06:00:00Z"):
+        run_id = dag.trigger(outside)
+        assert dag.state(run_id) == "success"
+        assert dag.tasks(run_id) == {}
+
 
 def lag(dates: Dates, dag: Dag) -> list[dict[str, Any]]:
     """Return the intervals that a topology lacks."""
     (told,) = json.loads(dates.reliability("lag", dag.dag_id, "--json"))
     return list(told["intervals"])
-
-
-CHOSEN = story(scheduled, "chosen", "2026-01-01/a man dog", "2026-01-02/a bee")
-
-
-@CHOSEN
-def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(dates, dag):
-    """E9: a scheduled run keeps its conf, and files that came late are left to it."""
-    assert dag.states(2) == ["success"] * 2
-    [second] = [txid for txid, day in dag.txids() if day == "2026-01-02"]
-    scheduled = {name: run["conf"] for name, run in dag.runs().items()}
-    dag.read_as(man="ape", bee="ape")
-    dag.deliver("2026-01-02", "cat", file="late")
-    wanted = {"replay": str(second), "reason": "it was an ape"}
-
-    told = dag.trigger(None, conf={**wanted, "dry_run": True})
-    assert dag.state(told) == "success"
-    assert dag.attempts() == {"1:0": "COMMITTED", "2:0": "COMMITTED", f"{second}:1": "DRY_RUN"}
-    assert dag.counted() == {"bee": 1, "dog": 1, "man": 1}
-    columns = "txid, attempt_id, rows_added, rows_changed, rows_removed"
-    assert dag.ledger_rows(columns, "difference", "difference_id") == [(second, 1, 1, 0, 1)]
-    assert f"To replay txid {second}: airflow dags trigger {dag.dag_id} --conf" in dag.log(told)
-
-    # one that Airflow gives an interval, by its logical date, reads none either
-    emptied = {"replay": str(second), "reason": None, "dry_run": False, "refreeze": False}
-    dated = dag.trigger("2026-01-02T06:00:00Z", conf=emptied)
-    assert dag.state(dated) == "success"
-    assert dag.counted() == {"ape": 1, "dog": 1, "man": 1}
-    assert [txid for txid, _ in dag.txids()] == [1, 2]
-    asked = dag.ledger_rows("run_id, txid, status, reason", "request", "request_id")
-    assert [one for one in asked if one[0] in (told, dated)] == [
-        (told, second, "SATISFIED", "it was an ape"),
-        (dated, second, "SATISFIED", None),
-    ]
-    emissions = [name.partition("__")[0] for (name,) in dag.ledger_rows("run_id", "emission", "1")]
-    assert emissions == ["scheduled", "scheduled"]
-    resumed = json.loads(dates.reliability("resume-runs", dag.dag_id, "--json"))
-    assert resumed["runs"] == []
-
-    with pytest.raises(AirflowApiError, match="400"):
-        dag.trigger(None, conf={"replay": 5})
-    assert scheduled.items() <= {name: run["conf"] for name, run in dag.runs().items()}.items()
-
-    day = "2026-01-02T00:00:00Z"  # a scheduled run that gets such a conf would no longer emit
-    dag.backfill(day, day, "completed", dag_run_conf=wanted)
-    [*_, last] = scheduled
-    assert dag.state(last) == "failed"
-    assert "LOGICAL_DATE_TAKEN" in dag.log(last, number=2)
-    assert dag.ledger_rows("run_id, txid, status, reason", "request", "request_id") == asked
-
-
-@CHOSEN
-def test_a_logical_date_has_one_run_and_outside_the_schedules_dates_a_run_has_no_task(dag):
-    wait_for(dag.runs, "the scheduled run")
-    with pytest.raises(AirflowApiError, match="409"):
-        dag.trigger("2026-01-01T00:00:00Z")
-    for logical_date in ("2025-12-24T06:00:00Z", "2026-01-04T06:00:00Z"):
-        run_id = dag.trigger(logical_date)
-        assert dag.state(run_id) == "success"
-        assert dag.tasks(run_id) == {}
 
 
 # --- slow: `make test-all` -----------------------------------------------------------------------
@@ -292,18 +239,10 @@ def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dat
     assert dag.attempts() == {"1:0": "REPLACED", **dry_runs, "1:5": "COMMITTED"}
     assert dag.counted() == {"ape": 1}
 
-
-@pytest.mark.slow
-@story(scheduled, "told", "2026-01-01/a man")
-def test_a_dry_run_of_what_was_never_emitted_is_red(dates, dag):
-    dag.states(2)
-    december = {
-        "data_interval_start": "2025-12-24T00:00:00Z",
-        "data_interval_end": "2025-12-25T00:00:00Z",
-    }
-    run_id = dag.trigger("2026-01-02T07:00:00Z", conf={"dry_run": True}, **december)
-    assert dag.state(run_id) == "failed"
-    assert "NOTHING_TO_REPLAY" in dag.log(run_id)
+    dag.wait_for_backfills()  # with such a conf, a scheduled run would no longer emit
+    dag.backfill(day, day, "completed", dag_run_conf={"replay": "1", "reason": "it was an ape"})
+    assert dag.state(scheduled) == "failed"
+    assert "LOGICAL_DATE_TAKEN" in dag.log(scheduled, number=6)
 
 
 @pytest.mark.slow
@@ -313,11 +252,6 @@ def test_a_schedule_that_shares_a_tick_with_the_one_before_goes_on_there(dates, 
     reshape(dates, "joined", "@daily", "(4, 1)")
     assert dag.states(2) == ["success"] * 2
     assert dag.txids() == [(1, "2026-03-01"), (2, "2026-04-01")]
-    dag.backfill("2026-03-15T00:00:00Z", "2026-03-15T00:00:00Z")
-    assert dag.states(3) == ["success", "failed", "success"]
-    _, backfilled, _ = dag.runs()
-    assert "INTERVAL_OVERLAP" in dag.log(backfilled)
-    assert len(dag.txids()) == 2
 
 
 @pytest.mark.slow

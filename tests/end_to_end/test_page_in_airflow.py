@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import urllib.error
 import urllib.request
 
 import pytest
 
 from dev.services.airflow import USER
+from dev.services.airflow_api import AirflowApiError
 from tests.end_to_end.dates import Dag, Dates, scheduled, story, wait_for
 from tests.end_to_end.users import SECRET, USERS
 from tests.support.fix_page import FROM_THE_PAGE
@@ -162,9 +164,12 @@ def test_a_topology_is_paused_and_resumed(page, airflow, dag):
     assert dag.ledger_rows("paused_reason", "topology", "1") == [(None,)]
 
 
-def test_a_replay_is_tried_and_then_done(page, airflow, dag):
-    """The dry run shows the difference; the replay swaps the contribution, in Airflow's runs."""
-    before = dag.counted()
+def test_a_replay_is_tried_and_then_done(page, airflow, dag, dates):
+    """The dry run shows the difference; the replay swaps the contribution, in Airflow's runs.
+
+    E9: a scheduled run keeps its conf, and nothing is emitted.
+    """
+    before, scheduled = dag.counted(), {name: run["conf"] for name, run in dag.runs().items()}
     dogs = next(txid for txid, _ in dag.txids() if "dog" in words_of(dag, txid))
     dag.read_as(dog="cat")
     open_page(page, airflow, f"/txids/{dogs}")
@@ -179,6 +184,13 @@ def test_a_replay_is_tried_and_then_done(page, airflow, dag):
     assert dag.counted() == {"man": 2, "ape": 1, "cat": 1}
     reasons = [row[0] for row in dag.ledger_rows("reason", "request", "request_id")]
     assert reasons.count("dogs were cats") == 2
+    logs = "".join(dag.log(run_id) for run_id in dag.runs() if run_id not in scheduled)
+    assert logs.count(f"To replay txid {dogs}: airflow dags trigger {dag.dag_id} --conf") == 1
+    assert scheduled.items() <= {name: run["conf"] for name, run in dag.runs().items()}.items()
+    assert {name for (name,) in dag.ledger_rows("run_id", "emission", "1")} == {*scheduled}
+    assert json.loads(dates.reliability("resume-runs", dag.dag_id, "--json"))["runs"] == []
+    with pytest.raises(AirflowApiError, match="400"):
+        dag.trigger(None, conf={"replay": 5})
 
 
 def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):

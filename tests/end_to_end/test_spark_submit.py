@@ -119,17 +119,6 @@ def test_xcom_carries_ids_only(backfilled, airflow):
     assert {entry["task_id"] for entry in others} <= {"emit", "settle"}
 
 
-@pytest.mark.slow
-def test_a_manual_run_without_a_data_interval_is_red_and_says_why(backfilled):
-    dag, before = backfilled["dag"], backfilled["dag"].txids()
-    run_id = dag.trigger(None)
-    assert dag.state(run_id) == "failed"
-    log = dag.log(run_id)
-    assert "DATA_INTERVAL_MISSING" in log
-    assert "airflow backfill create --dag-id cdnow_revenue" in log
-    assert dag.txids() == before
-
-
 def run_by_hand(dag: Dag) -> str:
     """Run an example without intervals, with success."""
     dag.unpause()

@@ -108,7 +108,9 @@ def test_a_continuous_run_takes_over_what_a_failed_one_has_left(dag):
 @story(triggered)
 def test_a_triggered_run_reads_the_interval_that_its_conf_names(dates, dag):
     assert sorted(dag.states(2)) == ["failed", "success"]
-    assert "DATA_INTERVAL_MISSING" in dag.log("names_none")
+    log = dag.log("names_none")
+    assert "DATA_INTERVAL_MISSING" in log
+    assert f"airflow backfill create --dag-id {dag.dag_id}" in log
     assert dag.ledger_rows(INTERVALS, "transaction", "txid") == [WITH_HOURS[0]]
     assert dag.counted() == {"dog": 1, "man": 1}
     assert "has no ticks: runs name their intervals" in dates.reliability("lag", dag.dag_id)

@@ -24,7 +24,7 @@ DAYS = {
         *("cleared", "traced", "outage", "late", "outage_long", "late_long"),
         *("without_api", "before_api", "crowd", "celery"),
     ),
-    (1, 2): ("held", "placed", "chosen", "twice", "told", "backlog", "paged"),
+    (1, 2): ("held", "placed", "twice", "told", "backlog", "paged"),
     (1, 3): ("doubled",),
 }
 #: What some of them are made with.
