@@ -51,7 +51,7 @@ def test_the_projects_own_dags_pass(airflow_home):
 
 
 def test_each_thing_that_is_wrong_is_told(write, tmp_path, monkeypatch):
-    """A topology of another ledger writes a table of its own, and Airflow's examples are no DAGs."""
+    """A topology of another ledger has a table of its own, and Airflow's examples are no DAGs."""
     monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "True")
     write("one", imports="import pandas", conn_id="no_such_spark")
     (tmp_path / "beside.py").touch()

@@ -208,7 +208,7 @@ TOLD = {
         "In quarantine", "a.csv4", "quarantine export rich 2",
         "2 dropped: no customer", "1 quarantined: no price", "was tried and changed nothing"),
     3: ("SOURCE_CHANGED", "refrozen: a corrected delivery", "failed"),
-    4: ("was fenced",),
+    4: ("was fenced", "memory:3:0"),
     5: ("rolled back as c=", "a wrong price list", "committed"),
     6: ("parked", "its file is broken", "Roll back to here"),
     7: ("skipped by zoe", "a duplicate of 6"),

@@ -153,6 +153,10 @@ def test_windows_leave_no_moment_out_and_no_moment_apart(accounts):
     assert emit(replace(SPOUT, max_rows_per_batch=3), txids) == [3, 4, 2, 2]
     items = [item for meta in txids.batches.values() for item in only(TableWindow, meta.items)]
     assert [one.last + 1 for one in items[:-1]] == [other.first for other in items[1:]]
+    told = items[0].identity, replace(items[1], last=2**60).identity
+    assert [name.partition("#")[2] for name in told] == [
+        "..2026-01-01T00:00:00Z", f"2026-01-01T00:00:00.000001Z..{2**60}"
+    ]  # fmt: skip
     assert emit(SPOUT, txids) == []
     put(accounts, "timestamptz '2026-01-02Z'", ("a0", 2))
     assert emit(SPOUT, txids) == [1]
