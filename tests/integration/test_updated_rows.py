@@ -13,6 +13,7 @@ import pytest
 from reliability import State, Topology, UpdatedRowsSpout, Upsert
 from reliability.core.errors import InvalidDefinition, SourceChanged, SourceMoved
 from reliability.core.spout import BatchMeta, NoItems, only
+from reliability.ledger.queries import queries
 from reliability.spouts.updated_rows import TableWindow
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
@@ -211,6 +212,19 @@ def test_rows_wait_for_each_transaction_that_began_before_them(accounts, connect
         slow.cursor().execute("UPDATE accounts SET balance = 2, updated_at = now() WHERE id = 'a'")
         slow.commit()
     assert emit(SPOUT, txids) == [2]
+
+
+@pytest.mark.parametrize(
+    ("backend", "waits"),
+    [("autovacuum worker", False), ("walsender", False), ("client backend", True), (None, True)],
+)
+def test_an_autovacuum_of_hours_holds_no_rows_up(connection, backend, waits):
+    sessions = """WITH pg_stat_activity AS (
+        SELECT current_database() AS datname, 0 AS pid, now() - interval '1 h' AS xact_start,
+               '' AS query, 'active' AS state, %(backend)s::text AS backend_type)"""
+    query = sessions + queries()["settled_until"]
+    [(*_, oldest)] = rows(connection, query, lag_seconds=1, backend=backend)
+    assert (oldest is not None) == waits
 
 
 def test_a_clock_that_was_set_back_is_found_while_it_is_behind(accounts):
