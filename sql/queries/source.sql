@@ -118,7 +118,8 @@ SELECT found.*
 -- settled_until --
 -- Up to which microsecond since 1970 no row can appear any more that has its transaction's time, and
 -- whether sessions hide when theirs began: from this role, or by track_activities. A prepared transaction began before it
--- was prepared, nobody knows when. A standby does not know the transactions of its primary.
+-- was prepared, nobody knows when. A standby does not know the transactions of its primary. An
+-- autovacuum may take hours, and commits no row; neither does a walsender.
 SELECT (extract(epoch FROM least(
            CASE WHEN pg_is_in_recovery()
                 THEN coalesce(pg_last_xact_replay_timestamp(), clock_timestamp())
@@ -132,7 +133,7 @@ SELECT (extract(epoch FROM least(
        min(a.xact_start) AS oldest
   FROM (SELECT xact_start, query, state FROM pg_stat_activity
          WHERE datname = current_database() AND pid <> pg_backend_pid()
-           AND backend_type IS DISTINCT FROM 'walsender') AS a;
+           AND (backend_type IN ('walsender', 'autovacuum worker')) IS NOT TRUE) AS a;
 
 -- microseconds --
 -- The time of a row's last change as an integer, since 1970.

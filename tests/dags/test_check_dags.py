@@ -30,7 +30,7 @@ DAG = """
     )
     dag = topology_dag(
         topology, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-        conn_id="{conn_id}",
+        conn_id="{conn_id}", ledger_conn_id={ledger!r},
     )
 """
 
@@ -39,8 +39,8 @@ DAG = """
 def write(airflow_home, tmp_path):
     """Write a DAG file with a topology, into a folder that is on no path."""
 
-    def write(name, *, imports="", conn_id="spark_default"):
-        text = DAG.format(name=name, imports=imports, conn_id=conn_id)
+    def write(name, *, imports="", conn_id="spark_default", ledger=None):
+        text = DAG.format(name=name, imports=imports, conn_id=conn_id, ledger=ledger)
         (tmp_path / f"own_{name}.py").write_text(textwrap.dedent(text))
 
     return write
@@ -50,10 +50,14 @@ def test_the_projects_own_dags_pass(airflow_home):
     assert "cdnow_revenue" in check_dags(ROOT / "dags", connections=False)
 
 
-def test_each_thing_that_is_wrong_is_told(write, tmp_path):
+def test_each_thing_that_is_wrong_is_told(write, tmp_path, monkeypatch):
+    """A topology of another ledger has a table of its own, and Airflow's examples are no DAGs."""
+    monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "True")
     write("one", imports="import pandas", conn_id="no_such_spark")
     (tmp_path / "beside.py").touch()
-    write("two", imports="import beside")
+    no_examples = "assert os.environ['AIRFLOW__CORE__LOAD_EXAMPLES'] == 'False'"
+    write("two", imports=f"import beside, os; {no_examples}")
+    write("elsewhere", conn_id="no_such_spark", ledger="other")
     write("slow", imports="sum(range(3 * 10**7)); print('1', end='')")
     write("ends", imports="import os; __name__ == '<run_path>' and os._exit(1)")
     (tmp_path / "broken.py").write_text("from airflow.sdk import DAG\nimport no_such_module\n")
@@ -65,7 +69,7 @@ def test_each_thing_that_is_wrong_is_told(write, tmp_path):
         "own_one.py imports numpy, pandas",
         "own_ends.py cannot be imported by itself: it ends the process",
         "table public.orders is written by ends and one and slow and two",
-        "connection no_such_spark, needed by one, is not there or cannot be read",
+        "connection no_such_spark, needed by elsewhere, one, is not there or cannot be read",
         "connection spark_default, needed by ends, slow, two, is not there or cannot be read",
     ):
         assert sentence in told, told

@@ -230,6 +230,10 @@ def keeps_what_is_gone(spout, meta):
     return list(meta.items)
 
 
+def has_nothing_yet(spout, *arguments):
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("method", "broken", "sentences"),
     [
@@ -251,6 +255,8 @@ def keeps_what_is_gone(spout, meta):
         ("frame", has_no_columns_if_empty, ["frame without an excluded item: txid 1 has the"]),
         ("frame", is_random, ["txid 1 reads other rows the second time", "are in no batch"]),
         ("refresh", keeps_what_is_gone, ["frame: txid 2: it raises OperationalError: no such"]),
+        ("frame", has_nothing_yet, ["frame: txid 1: it raises NotImplementedError"]),
+        ("is_ready", has_nothing_yet, ["is_ready: it raises NotImplementedError"]),
         ("is_ready", lambda *_: None, ["is_ready: it returns neither True nor False"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

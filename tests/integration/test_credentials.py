@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from psycopg2.extensions import make_dsn
 
 from reliability.core.errors import LedgerRefusedLogin
 from reliability.core.graph import THE_STEP
@@ -34,6 +35,7 @@ from reliability.spark.launch import SparkSubmit, WarmEngine, run_with_log
 from reliability.spark.stage import task_address
 from reliability.spark.stage.read_postgres import ReadTask, read_postgres
 from reliability.spark.submission import Submission
+from reliability.testing.server import TEST_DSN, test_server
 from spark_apps import global_count
 from tests.support import elsewhere
 from tests.support.fix_pipeline import pipeline_of
@@ -119,6 +121,15 @@ def test_libpq_ignores_a_pass_file_that_others_may_read_but_no_service_file(
             database_at(address_of())
         services.write_text(server.service(password=FIRST))
         services.chmod(0o644)
+        assert database_at(address_of()) == server.database
+
+
+def test_a_password_in_the_address_of_tests_goes_into_a_pass_file(server, tmp_path, monkeypatch):
+    """CI often has one there; each `pipeline.run` refused it."""
+    run_as_admin(rf"ALTER ROLE {ROLE} PASSWORD E'a:b\\c'")
+    monkeypatch.setenv(TEST_DSN, make_dsn(**server.keywords("a:b\\c")))
+    with test_server(tmp_path) as lent:
+        monkeypatch.setenv("RELIABILITY_DSN", lent.dsn_of(server.database))
         assert database_at(address_of()) == server.database
 
 

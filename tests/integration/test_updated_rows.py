@@ -13,6 +13,7 @@ import pytest
 from reliability import State, Topology, UpdatedRowsSpout, Upsert
 from reliability.core.errors import InvalidDefinition, SourceChanged, SourceMoved
 from reliability.core.spout import BatchMeta, NoItems, only
+from reliability.ledger.queries import queries
 from reliability.spouts.updated_rows import TableWindow
 from reliability.testing import Source, check_spout
 from reliability.testing.allocated import Txids
@@ -153,6 +154,8 @@ def test_windows_leave_no_moment_out_and_no_moment_apart(accounts):
     assert emit(replace(SPOUT, max_rows_per_batch=3), txids) == [3, 4, 2, 2]
     items = [item for meta in txids.batches.values() for item in only(TableWindow, meta.items)]
     assert [one.last + 1 for one in items[:-1]] == [other.first for other in items[1:]]
+    assert items[0].identity.endswith("#..2026-01-01T00:00:00Z")
+    assert replace(items[1], last=2**60).identity.endswith(f"T00:00:00.000001Z..{2**60}")
     assert emit(SPOUT, txids) == []
     put(accounts, "timestamptz '2026-01-02Z'", ("a0", 2))
     assert emit(SPOUT, txids) == [1]
@@ -207,6 +210,16 @@ def test_rows_wait_for_each_transaction_that_began_before_them(accounts, connect
         slow.cursor().execute("UPDATE accounts SET balance = 2, updated_at = now() WHERE id = 'a'")
         slow.commit()
     assert emit(SPOUT, txids) == [2]
+
+
+@pytest.mark.parametrize("backend", ["autovacuum worker", "walsender", "client backend", None])
+def test_an_autovacuum_of_hours_holds_no_rows_up(connection, backend):
+    query = f"""WITH pg_stat_activity AS (
+        SELECT current_database() AS datname, 0 AS pid, now() - interval '1 h' AS xact_start,
+               '' AS query, 'active' AS state, %(backend)s::text AS backend_type)
+        {queries()["settled_until"]}"""
+    [(*_, oldest)] = rows(connection, query, lag_seconds=1, backend=backend)
+    assert (oldest is None) == (backend in ("autovacuum worker", "walsender"))
 
 
 def test_a_clock_that_was_set_back_is_found_while_it_is_behind(accounts):

@@ -215,7 +215,8 @@ def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
 def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
     """Read the last intervals before a moment, and those that lack a commit among them.
 
-    `groups` are by year or month; `older` is where the page before ends, None if there is none.
+    `groups` are by year or month; `older` is where the page before ends, None if there is none;
+    `is_cut` says that more intervals are missing than are named.
     """
     with reading(topology) as tx:
         rows = tx.all(
@@ -246,6 +247,7 @@ def read_calendar(topology: str, before: datetime | None) -> dict[str, Any]:
         "groups": [(name, list(own)) for name, own in groupby(days, period_of)],
         "older": oldest if is_cut else None,
         "unknown": lacking.unknown,
+        "is_cut": lacking.is_cut,
     }
 
 

@@ -17,6 +17,7 @@ from reliability.transaction.inspect.attempt_report import (
     report_from,
 )
 from reliability.transaction.inspect.story import story_from, what_happened
+from reliability.transaction.inspect.txid_state import files_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability_airflow.page.reading import last_txid, ledger, short_state
 from reliability_airflow.page.timeline import axis_of, lane
@@ -102,7 +103,10 @@ def read_transaction(topology: str, txid: int) -> dict[str, Any]:
         "earlier": len(rows) - len(shown),
         "lane": lane(axis, rows),
         "ticks": [*axis.ticks()],
-        "items": items[:ITEMS],
+        "items": [
+            (name, item.get("rows"))
+            for item, name in zip(items[:ITEMS], files_of(items[:ITEMS]), strict=True)
+        ],
         "more_items": max(len(items) - ITEMS, 0),
         "happened": what_happened(story),
         "quarantined": quarantined,

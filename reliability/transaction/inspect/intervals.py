@@ -123,6 +123,16 @@ class IntervalsReport:
             by_state.setdefault(report.state.value, {})[report.interval] = report.count
         return {state: sum(counts.values()) for state, counts in by_state.items()}
 
+    @property
+    def named_counts(self) -> list[str]:
+        return name_counts(self.counts)
+
+
+def name_counts(counts: Mapping[str, int]) -> list[str]:
+    return [
+        f"{count:,} {state}{' or more' if count == MOST else ''}" for state, count in counts.items()
+    ]
+
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """Say how many intervals lack a commit; empty if none does.
@@ -131,9 +141,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
     ('3 intervals lack a commit: 2 missing, 1 failed', '')
     """
     total = sum(counts.values())
-    named = ", ".join(
-        f"{count:,} {state}{' or more' if count == MOST else ''}" for state, count in counts.items()
-    )
+    named = ", ".join(name_counts(counts))
     lack = "interval lacks" if total == 1 else "intervals lack"
     return f"{total:,} {lack} a commit: {named}" if total else ""
 
