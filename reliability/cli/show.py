@@ -31,6 +31,7 @@ from reliability.transaction.inspect.attempt_report import (
 )
 from reliability.transaction.inspect.select import with_intervals
 from reliability.transaction.inspect.story import story_of_txid, what_happened
+from reliability.transaction.inspect.txid_state import files_of
 
 MAX_ITEMS = 20  # that are printed
 MAX_TXIDS = 1000  # whose times are summed up
@@ -208,19 +209,11 @@ def _joined(**parts: object) -> str:
 
 def _items(items: Sequence[Mapping[str, Any]] | None) -> Iterator[Sequence[str]]:
     """Name what a batch has read: its files, or the rows of a table."""
-    for item in (items or ())[:MAX_ITEMS]:
-        yield (f"{_item_name(item)}, {format_value(item.get('rows'))} rows",)
+    shown = (items or ())[:MAX_ITEMS]
+    for item, name in zip(shown, files_of(shown), strict=True):
+        yield (f"{name}, {format_value(item.get('rows'))} rows",)
     if (more := len(items or ()) - MAX_ITEMS) > 0:
         yield (f"and {more:,} more; --json has all",)
-
-
-def _item_name(item: Mapping[str, Any]) -> str:
-    name = item.get("path")
-    if name is not None:
-        return str(name)
-    if "table" in item:
-        return f"{item['table']} keys {item.get('keys')}"
-    return ", ".join(f"{key} {item[key]}" for key in item if key not in ("kind", "rows"))
 
 
 def _states(report: AttemptReport) -> Part:

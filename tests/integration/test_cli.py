@@ -240,7 +240,7 @@ def test_the_story_of_a_row_of_an_attempt_and_of_a_txid(shop):
     said = say("show", "shop", "2:1").stdout
     assert "COMMITTED as c=4" in said
     assert "replaced   2:0" in said
-    assert re.search(r"\nitems\n  offset 0, partition \d, 6 rows\n", said)
+    assert re.search(r"\nitems\n  memory:\d:0, 6 rows\n", said)
     assert max(map(len, said.splitlines())) <= 80
     txid = read("show", "shop", "2")
     attempts = [(a["attempt"], a["status"]) for a in txid["attempts"]]
