@@ -66,10 +66,10 @@ def emitted(tmp_path, python_pipeline):
 
 def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection, spark):
     """Each of Airflow's tasks comes in its turn; a later step reads what an earlier one staged."""
-    emitted.spark = spark
     emitted.transact(1, step="daily")
     emitted.transact(1, step="customers")
     assert rows(connection, ATTEMPTS) == [(0, "PROCESSING")]
+    emitted.spark = spark
     emitted.transact(1, step="yearly")
     assert rows(connection, ATTEMPTS) == [(0, "PROCESSED")]
     emitted.transact(1)
