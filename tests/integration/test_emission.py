@@ -236,10 +236,10 @@ def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_o
 
 @pytest.mark.slow
 def test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order(
-    pipeline, tmp_path
+    python_pipeline, tmp_path
 ):
     """E2: each run waits for the other's txids, whichever is cleared first."""
-    shop_ = pipeline(shop(tmp_path))
+    shop_ = python_pipeline(shop(tmp_path))
     months = {n: shop_.again(f"scheduled__1997-0{n}") for n in (1, 2, 3)}
     for number, run in months.items():
         write_parquet(tmp_path / f"1997-0{number}" / "a.parquet", ROW)

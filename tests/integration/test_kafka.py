@@ -170,6 +170,7 @@ def test_other_limits_emit_nothing_twice_and_a_new_partition_is_read_from_its_be
     assert [item.partition for item in only(KafkaRange, txids.batches[7].items)] == [3]
 
 
+@pytest.mark.slow
 def test_six_batches_through_all_that_happens(with_retention, pipeline, connection):
     kafka = with_retention
     kafka.spout = KafkaSpout(kafka.name, **ORDERS, max_rows_per_partition=1)

@@ -274,5 +274,4 @@ def test_spark_reduces_stages_and_reads_columns_of_any_names(in_spark, connectio
         ["x", Decimal("1.5000"), 4, 4],
         ["y", Decimal("2.5000"), 2, 2],
     ]
-    in_spark.replay(1)
     assert [found.is_exact for found in verify(connection, "In.Spark-1")] == [True] * 2

@@ -167,6 +167,10 @@ def test_spark_groups_keys_as_postgres_does(shared_connection, spark):
         ({"v": Sum("d")}, r"v is bigint in Postgres, and decimal\(20,2\)"),
         ({"v": Append("l", "text[]")}, r"v is text\[\] in Postgres, and array<int>"),
         ({"v": Append("l", "bytea")}, "v is bytea"),
+        (
+            {"v": Sum("f", "numeric(14,2)")},
+            r"v is numeric\(14,2\) .* and double in Spark does not",
+        ),
         ({"v": Max("s", "numeric")}, "v is numeric"),
         ({"v": Sum("w", "numeric(14,2)")}, r"v is numeric\(14,2\) in Postgres, and decimal\(33,8"),
     ],
@@ -174,7 +178,7 @@ def test_spark_groups_keys_as_postgres_does(shared_connection, spark):
 def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, said):
     frame = spark.sql(
         "SELECT 1L AS a, 's' AS s, 1.10BD AS d, array(1) AS l, 1L AS _x, 1L AS _n"
-    ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e", "CAST(d AS decimal(33,8)) AS w")
+    ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e", "CAST(d AS decimal(33,8)) AS w", "1D AS f")
     frame = frame.drop("d").withColumnRenamed("e", "d")
     with pytest.raises(SchemaMismatch, match=said):
         reduce_frame(frame, stored_state(TOPOLOGY, State("s", values=values)))

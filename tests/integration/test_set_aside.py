@@ -13,7 +13,6 @@ from reliability import Append, Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import (
     InvalidDefinition,
     NotInProcessFunction,
-    QuarantineFull,
     RowsUnaccounted,
     SchemaMismatch,
 )
@@ -96,12 +95,6 @@ def test_what_is_set_aside_counts_from_the_commit_to_a_rollback(folder, pipeline
     assert rows(connection, ACCOUNTS) == []
     sweep(connection, "shop", clean=True)
     assert rows(connection, "SELECT count(*)::int FROM reliability.quarantined_row") == [(0,)]
-
-
-def test_too_many_for_the_quarantine_fail_the_batch(spark, folder):
-    topology = replace(shop(folder, clean), max_quarantined=0)
-    with pytest.raises(QuarantineFull, match="more than 0 rows"):
-        Called.of(spark, topology, month(1997, 1))
 
 
 # --- nothing else passes -------------------------------------------------------------------------

@@ -436,10 +436,10 @@ def test_long_rows_and_byte_order_marks_are_read_as_they_are(dsn, monkeypatch):
     assert [row["name"] for row in read_by_task(dsn, [query], name="string")] == texts
 
 
-def test_a_replay_reads_the_identical_batch_of_a_table(orders, connection, pipeline):
+def test_a_replay_reads_the_identical_batch_of_a_table(orders, connection, python_pipeline):
     """Storm T5: what came between two attempts, late rows too, is another txid's."""
     orders.execute("DELETE FROM orders WHERE id = 5")
-    shop = pipeline(sales(spout_of()))
+    shop = python_pipeline(sales(spout_of()))
     assert shop.emit(None) == [1]
     orders.execute("INSERT INTO orders (id, customer, price) VALUES (5, 5, 100), (11, 1, 100)")
     shop.begin(1)  # this attempt dies, and its task comes again

@@ -80,12 +80,12 @@ def shop(connection, monkeypatch):
 
 
 @pytest.fixture
-def spark(airflow_home, shop, monkeypatch):
+def task(airflow_home, shop, monkeypatch):
     return CommitTask(shop, monkeypatch)
 
 
-def test_a_task_counts_what_it_causes_and_a_replay_is_none_of_the_commits(daemon, spark):
-    spark.run(1)
+def test_a_task_counts_what_it_causes_and_a_replay_is_none_of_the_commits(daemon, task):
+    task.run(1)
     told = daemon.told()
     for name in ("reliability.{}", "reliability.{}.shop"):
         assert told[f"airflow.{name.format('attempts')}"] == ["1|c"]
@@ -94,18 +94,18 @@ def test_a_task_counts_what_it_causes_and_a_replay_is_none_of_the_commits(daemon
         [duration] = told[f"airflow.{name.format('commit_duration')}"]
         assert re.fullmatch(r"[\d.]+\|ms", duration)
     assert not any("failed" in name or "fenced" in name or "replays" in name for name in told)
-    spark.run(1, max_tries=5)  # as after a clear
+    task.run(1, max_tries=5)  # as after a clear
     told = daemon.told()
     assert told["airflow.reliability.replays"] == ["1|c"]
     assert "airflow.reliability.commits" not in told
 
 
 def test_an_attempt_without_a_commit_is_counted_and_a_task_without_one_is_not(
-    daemon, spark, connection, monkeypatch
+    daemon, task, connection, monkeypatch
 ):
-    spark.fails = True
+    task.fails = True
     with pytest.raises(Exception, match="the driver ended"):
-        spark.run(1)
+        task.run(1)
     told = daemon.told()
     ended = rows(connection, "SELECT lower(status) FROM reliability.attempt")
     assert told[f"airflow.reliability.{ended[0][0]}"] == ["1|c"]
@@ -113,14 +113,14 @@ def test_an_attempt_without_a_commit_is_counted_and_a_task_without_one_is_not(
     died = Mock(side_effect=AttemptIncomplete("no attempt"))
     monkeypatch.setattr("reliability.transaction.run.decide", died)
     with pytest.raises(Exception, match="no attempt"):
-        spark.run(1)
+        task.run(1)
     assert daemon.told() == {}
 
 
-def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection):
+def test_a_sweep_counts_the_leases_that_expired(daemon, task, shop, connection):
     shop.begin(2)
     execute(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'")
-    spark.run(1)
+    task.run(1)
     assert daemon.told()["airflow.reliability.fenced"] == ["1|c"]
 
 
@@ -163,7 +163,7 @@ def test_housekeeping_tells_where_each_topology_stands(
 
 
 def test_stats_that_fail_and_figures_that_cannot_be_read_fail_no_task(
-    daemon, spark, sweep_task, connection, monkeypatch, caplog
+    daemon, task, sweep_task, connection, monkeypatch, caplog
 ):
     def fail(*_, **__):
         raise RuntimeError("no daemon")
@@ -171,21 +171,21 @@ def test_stats_that_fail_and_figures_that_cannot_be_read_fail_no_task(
     with monkeypatch.context() as patch:
         for name in ("gauge", "incr", "timing"):
             patch.setattr(f"airflow.sdk.observability.stats.{name}", fail)
-        spark.run(1)
+        task.run(1)
         sweep_task.execute({})
     assert "a metric was not told: RuntimeError('no daemon')" in caplog.text
-    assert spark.shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
+    assert task.shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
     execute(connection, "DROP VIEW reliability.metrics")
     sweep_task.execute({})
     assert daemon.told() == {}
 
 
-def test_without_metrics_nothing_is_asked(configured, spark, sweep_task, monkeypatch):
+def test_without_metrics_nothing_is_asked(configured, task, sweep_task, monkeypatch):
     configured(statsd_on=False)
     asked: list[str] = []
     ledger = SimpleNamespace(close=lambda: None, all=asked.append)
     with monkeypatch.context() as patch:
         patch.setattr(sweep_task, "ledger", lambda *_, **__: nullcontext(ledger))
         sweep_task.execute({})
-    spark.run(1)
+    task.run(1)
     assert asked == []

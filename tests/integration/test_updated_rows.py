@@ -49,7 +49,8 @@ def put(database, at, *balances):
 
 
 @pytest.fixture
-def story(accounts, connection, spark):
+def story(accounts, connection):
+    """It needs no Spark until a test gives it one."""
     balances = State(
         "balances",
         key={"id": "text"},
@@ -59,7 +60,7 @@ def story(accounts, connection, spark):
     topology = Topology(
         "accounts", SPOUT, [balances], lambda b: {"balances": b}, max_spout_pending=3
     )
-    return pipeline_of(topology, connection, spark)
+    return pipeline_of(topology, connection)
 
 
 def balances(connection):
@@ -108,7 +109,8 @@ def test_it_keeps_the_contract(accounts, spark):
 
 
 @pytest.mark.slow
-def test_eight_batches_through_all_that_happens(story, accounts, connection):
+def test_eight_batches_through_all_that_happens(story, accounts, connection, spark):
+    story.spark = spark
     run, numbers, runs = story, count(1), {}
 
     def commit(run, *balances):
@@ -162,7 +164,7 @@ def test_windows_leave_no_moment_out_and_no_moment_apart(accounts):
 
 
 def test_what_changes_while_it_is_read_is_the_next_attempts_and_what_commits_late_is_said(
-    story, accounts, connection
+    story, accounts, connection, spark
 ):
     """The writer has a clock of its own, so its time does not tell when it commits."""
     put(accounts, AGO, ("a", 1), ("b", 1))
@@ -182,6 +184,7 @@ def test_what_changes_while_it_is_read_is_the_next_attempts_and_what_commits_lat
     assert balances(connection) == source(connection)
     put(accounts, "now() - interval '1 min'", ("a", 3))
     assert run.emit(None) == [2]
+    run.spark = spark
     run.transact(2)
     assert balances(connection) == source(connection)
 

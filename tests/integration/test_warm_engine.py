@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -22,6 +25,8 @@ from reliability.core.errors import AttemptIncomplete, EngineUnavailable, Proces
 from reliability.deployment.topologies import load_topology
 from reliability.spark import launch, warm_engine
 from reliability.spark.engine_socket import (
+    STOP,
+    ask,
     check_versions,
     connect,
     engine_status,
@@ -89,10 +94,7 @@ topology = Topology(
 FIRST, SECOND = sum(range(1, 31)), sum(range(31, 61))  # what the batches of txids 1 and 2 add
 
 
-# A spark-submit for each step takes several times as long.
-in_both_engines = pytest.mark.parametrize(
-    "numbers", [WARM, pytest.param(SUBMIT, marks=pytest.mark.slow)], indirect=True
-)
+in_both_engines = pytest.mark.parametrize("numbers", [WARM, SUBMIT], indirect=True)
 
 
 @pytest.fixture
@@ -157,7 +159,9 @@ def test_batches_are_counted_as_with_a_spark_submit_each(engine, connection):
     said = rows(
         connection, "SELECT DISTINCT application_id, driver_pid FROM reliability.attempt_step"
     )
-    assert said == [(engine_status()["application_id"], engine.process.pid)]
+    status = engine_status()
+    assert said == [(status["application_id"], engine.process.pid)]
+    assert (status["master"], status["steps"]) == ("local[4,2]", 0)
 
 
 @pytest.mark.slow
@@ -238,7 +242,7 @@ def one_of_two_is_fenced(slow, computes, other, also_computes):
         running_too.result(SECONDS)
 
 
-@in_both_engines
+@pytest.mark.slow
 def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connection):
     """A7: the warm engine's JVM belongs to all steps."""
     fenced = threading.Event()
@@ -248,8 +252,7 @@ def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connect
         fenced.set()
         with driver_fails("its attempt was ended"):
             running.result(SECONDS)
-        if slow.engine == WARM:
-            wait_until(lambda: engine_status()["steps"] == 1, "the fenced step to end", SECONDS)
+        wait_until(lambda: engine_status()["steps"] == 1, "the fenced step to end", SECONDS)
     other.seal(grant)
     numbers(1).transact(1)
     other.transact(2)
@@ -305,14 +308,25 @@ def test_an_attempt_whose_engine_died_fails_and_the_next_one_succeeds(
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
 
 
-def test_doctor_and_status_say_whether_an_engine_runs(engine, monkeypatch, tmp_path):
+def test_doctor_and_status_say_whether_an_engine_runs(monkeypatch, tmp_path):
     def said(*arguments):
         return CliRunner().invoke(app, arguments)
 
-    assert f"on local[4,2], pid {engine_status()['pid']}" in said("engine", "status").stdout
-    assert json.loads(said("engine", "status", "--json").stdout)["steps"] == 0
-    found = next(one for one in _host() if one.check == "warm engine")
-    assert found.verdict is CheckStatus.OK
+    monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path / "of an engine"))
+    context: Any = SimpleNamespace(applicationId="local-1", master="local[4,2]")
+    with warm_engine._bound(socket_path()) as listener:
+        listener.listen()
+        running = warm_engine.Engine(context, listener)
+        running._selector.register(listener, selectors.EVENT_READ)
+        answers = threading.Thread(target=lambda: [*iter(running._answer, False)], daemon=True)
+        answers.start()
+        assert f"on local[4,2], pid {os.getpid()}" in said("engine", "status").stdout
+        assert json.loads(said("engine", "status", "--json").stdout)["steps"] == 0
+        found = next(one for one in _host() if one.check == "warm engine")
+        assert found.verdict is CheckStatus.OK
+        with connect() as connection:
+            assert ask(connection, STOP)["pid"] == os.getpid()
+        answers.join()
     monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path))
     monkeypatch.setenv("RELIABILITY_ENGINE", "warm")
     found = next(one for one in _host() if one.check == "warm engine")

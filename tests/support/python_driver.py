@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliability import FileSpout, MemorySpout, State, TableSpout, Topology
+from reliability import FileSpout, MemorySpout, State, TableSpout, Topology, UpdatedRowsSpout
 from reliability.core.attempt import Grant
 from reliability.core.erasure import ERASED, ErasedKeys, column_in_spark
 from reliability.core.errors import ReliabilityError
@@ -25,8 +25,9 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.spark.stage.read_postgres import ReadTask
 from reliability.spark.stage.stage_task import stage_task
 from reliability.spouts.memory import MemorySlice
-from reliability.spouts.table import TableKeys
+from reliability.spouts.table import ROWS_AT_ONCE, TableKeys
 from reliability.spouts.tuple_ids import tuple_ids
+from reliability.spouts.updated_rows import TableWindow
 from reliability.states.attempt_table import open_table
 from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
@@ -138,7 +139,7 @@ def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:
 
 def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
     """Return the rows of a batch, each with its tuple id."""
-    if isinstance(spout, TableSpout):
+    if isinstance(spout, TableSpout | UpdatedRowsSpout):
         return _rows_of_table(spout, meta)
     found: list[dict[str, Any]] = []
     for ordinal, item in enumerate(meta.items):
@@ -148,11 +149,16 @@ def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
     return found
 
 
-def _rows_of_table(spout: TableSpout, meta: BatchMeta) -> list[dict[str, Any]]:
+def _rows_of_table(spout: TableSpout | UpdatedRowsSpout, meta: BatchMeta) -> list[dict[str, Any]]:
     """Read a table as Spark's tasks do; Postgres computes the tuple ids."""
-    table = spout.source_table
-    columns = table.columns(spout.columns, types=spout.types)
-    queries = table.queries([*columns], [item.keys for item in only(TableKeys, meta.items)])
+    if isinstance(spout, TableSpout):
+        columns = spout.source_table.columns(spout.columns, types=spout.types)
+        keys = [item.keys for item in only(TableKeys, meta.items)]
+        queries = spout.source_table.queries([*columns], keys)
+    else:
+        columns = spout._columns()
+        windows = [(item.first, item.last) for item in only(TableWindow, meta.items)]
+        queries = spout.updates.queries([*columns], windows, ROWS_AT_ONCE)
     task = ReadTask(
         address=executor_address(spout.database) or address_of(spout.database),
         columns=(*columns.items(), ("_x", "bigint")),
