@@ -124,8 +124,12 @@ class Airflow:
         return statuses
 
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
-        """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
-        if self.dag(dag_id) is None:
+        """Yield the runs of a DAG, oldest first; None if Airflow starts none: it lacks the DAG.
+
+        It keeps a DAG that no file has any more, with its runs, and calls it stale.
+        """
+        dag = self.dag(dag_id)
+        if dag is None or dag.get("is_stale"):
             return None
         return map(_run_of, self._pages(_path(dag_id) + "/dagRuns", "dag_runs", "run_after"))
 

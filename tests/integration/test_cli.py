@@ -935,6 +935,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     queued: Mapping[str, str] = MappingProxyType({})  # when a run was made, or cleared last
     backfilled: Collection[str] = ()  # runs of a backfill
+    is_stale = False
     partition_key: str | None = None
     started: Mapping[str, str] = MappingProxyType({})  # when a task began
     group = ""
@@ -960,7 +961,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
             case ["shop", "tasks"]:
                 self.answer({"tasks": [{"pool": pool} for pool in self.named]})
             case ["shop"]:
-                self.answer({"dag_id": "shop"})
+                self.answer({"dag_id": "shop", "is_stale": self.is_stale})
             case ["shop", "dagRuns"]:
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
             case ["shop", "dagRuns", run_id]:
@@ -1364,12 +1365,28 @@ def test_what_another_airflow_runs_is_not_gone_and_is_told_if_it_is_undone(shop)
     with fake_airflow() as airflow:
         found = say("reconcile")
         assert found.stdout == "Airflow and the ledger agree about 0 runs\n"
-        assert "Airflow has no DAG south; the ledger has 1 runs of it" in found.stderr
+        assert (
+            "Airflow has no DAG south, or a stale one; the ledger has 1 runs of it" in found.stderr
+        )
         assert read("resume-runs", "shop")["runs"] == []
         execute(shop.connection, SILENT)
         said = say("resume-runs", "shop", "--yes", code=3).stdout
         assert "txid 3 needs the Airflow that has DAG south. Next:\n  reliability resume-" in said
         assert airflow.cleared == []
+
+
+def test_no_run_of_a_stale_dag_is_cleared_which_airflow_never_starts(shop):
+    """It was cleared, with exit code 0, and queued for ever."""
+    shop.commit_first(0)
+    [txid] = shop.deliver(made(4), run="old")
+    run = shop.run_of(txid).run_id
+    shop.runner.close(txid, shop.run_of(txid), ENDED)
+    red: Any = {"runs": [(run, "failed")], "emitted": {run: [txid]}}
+    with fake_airflow(**red, is_stale=True) as airflow:
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        assert "txid 4 needs a DAG that Airflow finds. Next:\n  put DAG shop back" in said
+        assert airflow.cleared == []
+        assert "Airflow has no DAG shop, or a stale one" in say("reconcile").stderr
 
 
 def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop):

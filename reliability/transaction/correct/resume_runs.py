@@ -242,8 +242,18 @@ class _WithoutRun:
             yield self.to_make_again((dag_id, run_id), row, ())
 
     def elsewhere(self, key: RunKey, txids: tuple[int, ...]) -> RunToResume:
-        """Return what another Airflow may still have a run of."""
+        """Return what another Airflow, or a DAG that is gone, may still have a run of."""
         dag_id, run_id = key
+        if self.api.dag(dag_id) is not None:
+            return RunToResume(
+                dag_id=dag_id,
+                run_id=run_id,
+                txids=txids,
+                because=f"DAG {dag_id} is stale: Airflow starts no run of it",
+                next_step=f"put DAG {dag_id} back, or deploy the DAG that replaces it; then: "
+                f"reliability resume-runs {self.topology}",
+                needs="a DAG that Airflow finds",
+            )
         return RunToResume(
             dag_id=dag_id,
             run_id=run_id,
