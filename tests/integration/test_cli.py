@@ -34,7 +34,13 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy, LedgerUnavailable, NothingToEmit, SourceChanged
+from reliability.core.errors import (
+    LedgerBusy,
+    LedgerUnavailable,
+    NothingToEmit,
+    NothingToReplay,
+    SourceChanged,
+)
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
@@ -1164,6 +1170,25 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
             airflow.queued = {"scheduled__x": "2026-02-01T12:00:00Z"}  # it was passed over
             [left] = read("resume-runs", "shop", code=3)["runs"]
             assert left["needs"] == "a backfill that is not cancelled"
+
+
+def test_a_run_that_its_conf_makes_a_dry_run_is_not_cleared_to_commit(shop):
+    """Airflow keeps the conf: each clear was refused, without a word of it."""
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    shop.runner.close(3, shop.run_of(3), ENDED)
+    facts: dict[str, Any] = {"backfilled": ["run 1"], "emitted": {"run 1": [1, 2, 3]}}
+    again = f"{BACKFILL.format('2026-01-01', 'completed')} --dag-run-conf '{{\"dry_run\": false}}'"
+    for conf in ({"dry_run": True}, {"shop": {"dry_run": True}}):
+        with fake_airflow(**facts, runs=[("run 1", "failed", *DATES, conf)]) as airflow:
+            said = say("resume-runs", "shop", "--yes", code=3).stdout
+            assert said.endswith(f"txid 3 needs a backfill that is no dry run. Next:\n  {again}\n")
+            assert airflow.cleared == []
+    go_back(shop, 2)
+    shop.clear(3)
+    with pytest.raises(NothingToReplay) as refused:
+        shop.runner.contact(3, replace(shop.who(3), is_dry_run=True))
+    assert "--dag-run-conf '{\"dry_run\": false}' processes it" in str(refused.value)
 
 
 def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
