@@ -100,7 +100,7 @@ def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
             if runs is None:
                 if known:
                     what = f"the ledger has {len(known)} runs of it, perhaps of another Airflow"
-                    warn(f"Airflow has no DAG {dag_id}; {what}")
+                    warn(f"Airflow has no DAG {dag_id}, or a stale one; {what}")
                 continue
             compared += len(listed)
             recorded = connection.all("emit_tasks", topology=None, dag_id=dag_id)

@@ -43,6 +43,7 @@ class DagRun:
     is_backfill: bool = False
     date: datetime | None = None
     names_interval: bool = False  # in its conf
+    is_dry_run: bool = False  # by its conf, which Airflow keeps
 
     @property
     def has_ended(self) -> bool:
@@ -124,8 +125,12 @@ class Airflow:
         return statuses
 
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
-        """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
-        if self.dag(dag_id) is None:
+        """Yield the runs of a DAG, oldest first; None if Airflow starts none: it lacks the DAG.
+
+        It keeps a DAG that no file has any more, with its runs, and calls it stale.
+        """
+        dag = self.dag(dag_id)
+        if dag is None or dag.get("is_stale"):
             return None
         return map(_run_of, self._pages(_path(dag_id) + "/dagRuns", "dag_runs", "run_after"))
 
@@ -259,6 +264,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _run_of(run: Mapping[str, Any]) -> DagRun:
     start, end = _moment(run["data_interval_start"]), _moment(run["data_interval_end"])
     conf, interval = run.get("conf") or {}, None
+    said = [each for each in (conf, *conf.values()) if isinstance(each, Mapping)]
     if start and end and not conf.get("replay"):
         interval = Interval(start, end)
     queued_at = _moment(run.get("queued_at"))
@@ -269,9 +275,8 @@ def _run_of(run: Mapping[str, Any]) -> DagRun:
         queued_at=queued_at,
         is_backfill=run["run_type"] == "backfill",
         date=_moment(run["logical_date"]) or _date_of(run.get("partition_key")),
-        names_interval=any(
-            each.get("interval") for each in (conf, *conf.values()) if isinstance(each, Mapping)
-        ),
+        names_interval=any(each.get("interval") for each in said),
+        is_dry_run=any(each.get("dry_run") is True for each in said),
     )
 
 

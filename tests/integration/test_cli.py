@@ -34,7 +34,13 @@ from reliability.cli import app, doctor
 from reliability.cli.doctor import CheckResult, CheckStatus, language
 from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy, LedgerUnavailable, NothingToEmit, SourceChanged
+from reliability.core.errors import (
+    LedgerBusy,
+    LedgerUnavailable,
+    NothingToEmit,
+    NothingToReplay,
+    SourceChanged,
+)
 from reliability.core.remedy import Remedy
 from reliability.core.request import TaskTry
 from reliability.deployment import airflow_connections
@@ -935,6 +941,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     queued: Mapping[str, str] = MappingProxyType({})  # when a run was made, or cleared last
     backfilled: Collection[str] = ()  # runs of a backfill
+    is_stale = False
     partition_key: str | None = None
     started: Mapping[str, str] = MappingProxyType({})  # when a task began
     group = ""
@@ -960,7 +967,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
             case ["shop", "tasks"]:
                 self.answer({"tasks": [{"pool": pool} for pool in self.named]})
             case ["shop"]:
-                self.answer({"dag_id": "shop"})
+                self.answer({"dag_id": "shop", "is_stale": self.is_stale})
             case ["shop", "dagRuns"]:
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
             case ["shop", "dagRuns", run_id]:
@@ -1165,6 +1172,25 @@ def test_a_run_of_a_cancelled_backfill_is_not_cleared(shop):
             assert left["needs"] == "a backfill that is not cancelled"
 
 
+def test_a_run_that_its_conf_makes_a_dry_run_is_not_cleared_to_commit(shop):
+    """Airflow keeps the conf: each clear was refused, without a word of it."""
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    shop.runner.close(3, shop.run_of(3), ENDED)
+    facts: dict[str, Any] = {"backfilled": ["run 1"], "emitted": {"run 1": [1, 2, 3]}}
+    again = f"{BACKFILL.format('2026-01-01', 'completed')} --dag-run-conf '{{\"dry_run\": false}}'"
+    for conf in ({"dry_run": True}, {"shop": {"dry_run": True}}):
+        with fake_airflow(**facts, runs=[("run 1", "failed", *DATES, conf)]) as airflow:
+            said = say("resume-runs", "shop", "--yes", code=3).stdout
+            assert said.endswith(f"txid 3 needs a backfill that is no dry run. Next:\n  {again}\n")
+            assert airflow.cleared == []
+    go_back(shop, 2)
+    shop.clear(3)
+    with pytest.raises(NothingToReplay) as refused:
+        shop.runner.contact(3, replace(shop.who(3), is_dry_run=True))
+    assert "--dag-run-conf '{\"dry_run\": false}' processes it" in str(refused.value)
+
+
 def test_a_task_that_was_skipped_before_it_was_mapped_is_cleared_too(shop):
     """R4: without it, each clear processed the txid, and nothing committed it."""
     shop.clear(3)
@@ -1364,12 +1390,28 @@ def test_what_another_airflow_runs_is_not_gone_and_is_told_if_it_is_undone(shop)
     with fake_airflow() as airflow:
         found = say("reconcile")
         assert found.stdout == "Airflow and the ledger agree about 0 runs\n"
-        assert "Airflow has no DAG south; the ledger has 1 runs of it" in found.stderr
+        assert (
+            "Airflow has no DAG south, or a stale one; the ledger has 1 runs of it" in found.stderr
+        )
         assert read("resume-runs", "shop")["runs"] == []
         execute(shop.connection, SILENT)
         said = say("resume-runs", "shop", "--yes", code=3).stdout
         assert "txid 3 needs the Airflow that has DAG south. Next:\n  reliability resume-" in said
         assert airflow.cleared == []
+
+
+def test_no_run_of_a_stale_dag_is_cleared_which_airflow_never_starts(shop):
+    """It was cleared, with exit code 0, and queued for ever."""
+    shop.commit_first(0)
+    [txid] = shop.deliver(made(4), run="old")
+    run = shop.run_of(txid).run_id
+    shop.runner.close(txid, shop.run_of(txid), ENDED)
+    red: Any = {"runs": [(run, "failed")], "emitted": {run: [txid]}}
+    with fake_airflow(**red, is_stale=True) as airflow:
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        assert "txid 4 needs a DAG that Airflow finds. Next:\n  put DAG shop back" in said
+        assert airflow.cleared == []
+        assert "Airflow has no DAG shop, or a stale one" in say("reconcile").stderr
 
 
 def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop):

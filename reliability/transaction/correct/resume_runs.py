@@ -180,6 +180,10 @@ class _Look:
             is_to_start = to_resume is not None or run.state == "queued"
             if is_to_start and run.is_backfill and _is_cancelled(backfills(), run):
                 to_resume = self.without_run.cancelled(dag_id, run, to_resume)
+            is_dry_run = run.is_dry_run and run.is_backfill and run.has_ended
+            if to_resume is not None and to_resume.txids and run.date and is_dry_run:
+                again = backfill_command(dag_id, run.date, run.date, "completed")
+                to_resume = _without_dry_run(to_resume, again, self.topology if group else "")
             if to_resume is not None:
                 if to_resume.next_step is None:
                     self.asked.update(to_resume.txids)
@@ -242,8 +246,18 @@ class _WithoutRun:
             yield self.to_make_again((dag_id, run_id), row, ())
 
     def elsewhere(self, key: RunKey, txids: tuple[int, ...]) -> RunToResume:
-        """Return what another Airflow may still have a run of."""
+        """Return what another Airflow, or a DAG that is gone, may still have a run of."""
         dag_id, run_id = key
+        if self.api.dag(dag_id) is not None:
+            return RunToResume(
+                dag_id=dag_id,
+                run_id=run_id,
+                txids=txids,
+                because=f"DAG {dag_id} is stale: Airflow starts no run of it",
+                next_step=f"put DAG {dag_id} back, or deploy the DAG that replaces it; then: "
+                f"reliability resume-runs {self.topology}",
+                needs="a DAG that Airflow finds",
+            )
         return RunToResume(
             dag_id=dag_id,
             run_id=run_id,
@@ -345,6 +359,22 @@ def _is_cancelled(backfills: Sequence[Backfill], run: DagRun) -> bool:
         if is_over and (own is None or each.reprocesses):
             own = each
     return own is not None and own.is_cancelled
+
+
+def _without_dry_run(run: RunToResume, again: str, scope: str) -> RunToResume:
+    """Return what processes the txids of a run whose conf makes it a dry run, if cleared, too.
+
+    :param again: the command of a backfill that takes it over
+    :param scope: the key of its conf for the topology; empty if the DAG has no groups
+    """
+    conf: object = {scope: {"dry_run": False}} if scope else {"dry_run": False}
+    return replace(
+        run,
+        tasks=None,
+        because="its conf makes it a dry run, also if it is cleared",
+        next_step=f"{again} --dag-run-conf {shlex.quote(as_json(conf))}",
+        needs="a backfill that is no dry run",
+    )
 
 
 def _may_be_at_work(row: Row) -> bool:

@@ -111,7 +111,12 @@ def _open_next(tx: DatabaseTransaction, key: TxidKey, contact: TaskContact) -> R
     facts = tx.one("facts_for_request", **key)
     kind = kind_of_new_request(facts["committed_attempt"])
     if contact.is_dry_run and kind is not RequestKind.REPLAY:
-        raise NothingToReplay("it has not committed", **key)
+        raise NothingToReplay(
+            "it has not committed, and the run's conf makes it a dry run",
+            remedy="a backfill of its date with --dag-run-conf '{\"dry_run\": false}' "
+            "processes it.",
+            **key,
+        )
     opened = tx.one(
         "open_request",
         kind=kind.value,
