@@ -57,9 +57,10 @@ RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_
 
 -- satisfy_requests_of_skipped --
 -- Satisfy the requests for a txid that has committed as empty and is skipped now, those that parking
--- it has closed too.
+-- it, or its failure before, has closed too.
 UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP', 'PARKED');
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND (status IN ('OPEN', 'GIVEN_UP', 'PARKED') OR status = 'CLOSED' AND NOT is_dry_run);
 
 -- reopen_request --
 -- Reopen a given-up request whose run shows activity again; no row: it was closed meanwhile.
