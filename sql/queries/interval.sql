@@ -125,7 +125,7 @@ SELECT n.topology, lower(gap) AS gap_start, upper(gap) AS gap_end, clock_timesta
 -- person has named, which has no file, and is not over or beyond the dates of the schedule: it was mistyped.
 SELECT e.topology, e.dag_id, e.run_id, e.interval_start, e.interval_end, e.interval_zone, e.status,
        e.began_at, e.failing_since, e.reason_code, e.reason, e.remedy, clock_timestamp() AS now,
-       (e.reason_code = 'NOTHING_TO_EMIT'
+       (e.reason_code IN ('NOTHING_TO_EMIT', 'SOURCE_NOT_READY')
         AND e.run_id !~ '^(scheduled|backfill|operator_triggered|asset_triggered|asset_materialization)__'
         AND (e.interval_end > clock_timestamp() OR e.interval_start < s.first_start
              OR e.interval_start > s.last_start)) IS NOT TRUE AS is_owed

@@ -57,9 +57,14 @@ RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_
 
 -- satisfy_requests_of_skipped --
 -- Satisfy the requests for a txid that has committed as empty and is skipped now, those that parking
--- it has closed too.
-UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP', 'PARKED');
+-- it has closed too, and a run's last one that its failure had closed.
+UPDATE reliability.request q SET status = 'SATISFIED', ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND (status IN ('OPEN', 'GIVEN_UP', 'PARKED')
+        OR (status = 'CLOSED' AND NOT is_dry_run AND NOT EXISTS (
+            SELECT FROM reliability.request later
+             WHERE later.topology = q.topology AND later.txid = q.txid AND later.dag_id = q.dag_id
+               AND later.run_id = q.run_id AND later.number > q.number)));
 
 -- reopen_request --
 -- Reopen a given-up request whose run shows activity again; no row: it was closed meanwhile.

@@ -1448,6 +1448,8 @@ def test_a_failed_emission_is_cleared_or_gets_a_new_run_until_its_interval_was_e
     for run_id, typed in (("deleted", 1997), ("to come", 2096), ("beyond", 1996)):
         with pytest.raises(NothingToEmit):
             pipeline.again(run_id).emit(month(typed, 2))
+    waits = "SET reason_code = 'SOURCE_NOT_READY' WHERE run_id = 'to come'"  # for its ready_file
+    execute(connection, f"UPDATE reliability.emission {waits}")
     table = "reliability.schedule (topology, dag_id, period, first_start, catchup)"
     begins = "('shop', 'shop', '1 day', '1997-01-01', false)"
     execute(connection, f"INSERT INTO {table} VALUES {begins}")

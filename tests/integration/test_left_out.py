@@ -29,6 +29,7 @@ from reliability.transaction.correct.park import park, skip, skip_again, unskip
 from reliability.transaction.correct.replayable import Replayable
 from reliability.transaction.correct.resume_runs import undone_runs
 from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.requests import close
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.topology import alter as altering
 from reliability.transaction.topology.alter import alter
@@ -175,8 +176,10 @@ def test_a_parked_txid_can_be_skipped_for_good_and_a_skipped_one_parked(connecti
     shop.deliver(made(1), made(2))
     for txid in (1, 2):
         shop.runner.contact(txid, shop.who(txid))
+        close(connection, "shop", txid, shop.run_of(txid), "it failed")
         park(connection, "shop", txid, "broken")
     assert skip(connection, "shop", 1, "it never comes") == []
+    assert latest(shop, 1) == [("COMMIT", "SATISFIED")]  # its run was undone for ever
     shop.replay(1)
     assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
     assert latest(shop, 1)[0][1] == "SATISFIED"
