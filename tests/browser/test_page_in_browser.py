@@ -181,19 +181,6 @@ def focused(page):
     )
 
 
-def test_a_dry_run_leads_to_the_rollback(tab, shop):
-    page = tab.open(at("shop", "/txids/1"))
-    page.click("[data-opens=rollback]")
-    page.fill("dialog[open] [name=reason]", "30 % off")
-    page.click("dialog[open] button:has-text('Try it first')")
-    page.click("dialog[open] .answer button:has-text('Roll back to txid 1')")
-    page.wait_for_selector("dialog[open] .answer .note.good")
-    asked = "SELECT txid, reason FROM reliability.commit_log WHERE kind = 'ROLLBACK'"
-    assert shop.ask(asked) == [(1, "30 % off (zoe, on the page)")]
-    with page.expect_navigation():  # what it shows is no longer so
-        page.keyboard.press("Escape")
-
-
 def test_what_is_refused_is_said_in_the_dialog(tab, shop, airflow, monkeypatch):
     page = tab.open(at("shop", "/txids/3"))
     monkeypatch.setattr(airflow.rights, "may_act", False)
