@@ -153,22 +153,23 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
     dag_run = context["dag_run"]
     begins = f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it"
     trigger = f"airflow dags trigger {dag_run.dag_id} --conf"
+    asked = {REASON: _text_of(REASON, context), REFREEZE: is_asked_for(REFREEZE, context)}
+    kept = {name: value for name, value in asked.items() if value}
     if (txids := txids_to_replay(context)) is not None:
-        replayed, reason = format_txids(txids), _text_of(REASON, context)
-        conf = {REPLAY: replayed, REASON: reason, REFREEZE: is_asked_for(REFREEZE, context)}
-        conf = {name: value for name, value in conf.items() if value or name == REPLAY}
-        own = shlex.quote(_scoped(context, conf))
+        replayed = format_txids(txids)
+        own = shlex.quote(_scoped(context, {REPLAY: replayed, **kept}))
         return f"{begins} is another dry run. To replay {with_noun(replayed)}: {trigger} {own}"
     if named := _text_of(INTERVAL, context):
-        own = shlex.quote(_scoped(context, {INTERVAL: named}))
+        own = shlex.quote(_scoped(context, {INTERVAL: named, **kept}))
         return f"{begins} is another dry run. To change the tables: {trigger} {own}"
     date = dag_run.logical_date
     day = date and f"{date.astimezone(timezone.utc):%Y-%m-%dT%H:%M}+00:00"
     dates = f" --from-date {day} --to-date {day}" if day else ""
+    own = shlex.quote(_scoped(context, {DRY_RUN: False, **kept}))
     return (
         f"{begins}, or a backfill without a conf, is another dry run. To change the tables: "
         f"airflow backfill create --dag-id {dag_run.dag_id}{dates} --reprocess-behavior completed "
-        f"--dag-run-conf '{_scoped(context, {DRY_RUN: False})}'"
+        f"--dag-run-conf {own}"
     )
 
 

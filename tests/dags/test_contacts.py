@@ -91,14 +91,14 @@ def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
     """Airflow keeps the conf: the next clear is green and changes nothing."""
     from reliability_airflow.context import dry_run_notice
 
-    context = contexts("settle", conf={"dry_run": True})
+    context = contexts("settle", conf={"dry_run": True, "refreeze": True})
     context["dag_run"].logical_date = datetime(2026, 1, 2, tzinfo=timezone.utc)
     said = dry_run_notice(context)
     assert said.startswith("THIS IS A DRY RUN: run run changes no table")
     assert (
         "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00+00:00 "
         "--to-date 2026-01-02T00:00+00:00 --reprocess-behavior completed "
-        "--dag-run-conf '{\"dry_run\": false}'"
+        "--dag-run-conf '{\"dry_run\": false, \"refreeze\": true}'"
     ) in said
 
 

@@ -449,7 +449,8 @@ def test_a_dry_run_of_a_named_interval_tells_how_to_make_it_real(airflow_home):
     """A backfill would read the interval of a date."""
     from reliability_airflow.context import dry_run_notice
 
-    run = SimpleNamespace(dag_id="words", run_id="a", conf={**NAMED["conf"], "dry_run": True})
+    conf = {**NAMED["conf"], "dry_run": True, "refreeze": True}
+    run = SimpleNamespace(dag_id="words", run_id="a", conf=conf)
     task = SimpleNamespace(task=SimpleNamespace(scope=""))
     said = dry_run_notice({"dag_run": run, "params": {}, "ti": task})
-    assert said.endswith('airflow dags trigger words --conf \'{"interval": "2026-03-29"}\'')
+    assert said.endswith(""" words --conf '{"interval": "2026-03-29", "refreeze": true}'""")
