@@ -98,7 +98,7 @@ def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
     assert (
         "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00+00:00 "
         "--to-date 2026-01-02T00:00+00:00 --reprocess-behavior completed "
-        "--dag-run-conf '{\"dry_run\": false, \"refreeze\": true}'"
+        '--dag-run-conf \'{"dry_run": false, "refreeze": true}\''
     ) in said
 
 

@@ -16,6 +16,7 @@ from reliability.transaction.inspect.intervals import intervals_without_commit
 from reliability.transaction.topology.read_standing import find_standing
 from tests.support.fix_page import airflow_with_page
 from tests.support.fix_pipeline import month, pipeline_of, shop, write_parquet
+from tests.support.fix_postgres import execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")
 RUN = "scheduled__1997"
@@ -40,6 +41,13 @@ def test_what_is_undone_leads_to_the_dag_that_has_emitted_it(pipelines, connecti
     assert dags == ["north", "south"]
     for txid, dag_id in enumerate(dags, start=1):  # both runs end without their txids
         close(connection, "shop", txid, Run(dag_id=dag_id, run_id=RUN), "marked by hand")
+    for other in ("('cli', 'ann')", "('north', 'manual')"):  # which have asked for it, too
+        copied = "topology, txid, number, kind, granted_after, status, ended_at, reason"
+        execute(
+            connection,
+            f"INSERT INTO reliability.request (dag_id, run_id, {copied}) SELECT {other[1:-1]},"
+            f" {copied} FROM reliability.request WHERE txid = 1 AND run_id = '{RUN}'",
+        )
     with connection.transaction() as tx:
         undone = [(run.dag_id, run.run_id, run.txids) for run in undone_runs(tx, "shop")]
         lacking = [

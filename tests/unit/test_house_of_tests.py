@@ -13,7 +13,7 @@ import pytest
 from tests.support.rules import leading_rules
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES = 62_675
+MOST_LINES = 62_685
 
 
 def test_no_two_files_of_tests_have_the_same_name():

@@ -46,20 +46,34 @@ RunKey = tuple[str, str]  # dag_id and run_id
 def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
     """Return them in the order in which to clear them; a txid that several want once.
 
-    It reads all requests of the topology.
+    The run that emitted it comes first, and the command line's last, which Airflow does not have:
+    what it replays has committed, and is no part of any run. It reads all requests of the topology.
     """
-    runs: list[RunToClear] = []
-    asked: set[int] = set()
+    wanted: dict[RunKey, frozenset[int]] = {}
+    groups: dict[str, str] = {}
     for dag in tx.all("dags_of_topology", topology=topology):
-        group = group_of(tx, topology, dag["dag_id"])
+        groups[dag["dag_id"]] = group_of(tx, topology, dag["dag_id"])
         rows = undone_of_dag(tx, topology, dag["dag_id"])
         for row in sorted(rows, key=lambda row: row["undone"]):
-            txids = tuple(txid for txid in row["undone"] if txid not in asked)
-            asked.update(txids)
-            if txids:
-                key = {"topology": topology, "dag_id": dag["dag_id"], "run_id": row["run_id"]}
-                runs.append(RunToClear(**key, txids=txids, group=group))
-    return sorted(runs, key=lambda run: run.txids)
+            wanted[dag["dag_id"], row["run_id"]] = frozenset(row["undone"])
+    txids = sorted({txid for own in wanted.values() for txid in own})
+    clears: dict[RunKey, list[int]] = {}
+    for emitted in tx.all("emitted_txids", topology=topology, txids=txids):
+        emitter = (emitted["dag_id"], emitted["run_id"])
+        runs = [key for key, own in wanted.items() if emitted["txid"] in own]
+        key = min(runs, key=lambda key: (key != emitter, key[0] == COMMAND_LINE))
+        if key[0] != COMMAND_LINE or not emitted["has_committed"]:
+            clears.setdefault(key, []).append(emitted["txid"])
+    return [
+        RunToClear(
+            topology=topology,
+            dag_id=dag_id,
+            run_id=run_id,
+            txids=tuple(own),
+            group=groups[dag_id],
+        )
+        for (dag_id, run_id), own in clears.items()
+    ]
 
 
 def undone_of_dag(ledger: Ledger, topology: str, dag_id: str) -> list[Row]:
