@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,21 +49,21 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
     The run that emitted it comes first, and the command line's last, which Airflow does not have:
     what it replays has committed, and is no part of any run. It reads all requests of the topology.
     """
-    wanted: dict[RunKey, frozenset[int]] = {}
+    wanted_by: dict[int, list[RunKey]] = defaultdict(list)
     groups: dict[str, str] = {}
     for dag in tx.all("dags_of_topology", topology=topology):
-        groups[dag["dag_id"]] = group_of(tx, topology, dag["dag_id"])
-        rows = undone_of_dag(tx, topology, dag["dag_id"])
+        dag_id = dag["dag_id"]
+        groups[dag_id] = group_of(tx, topology, dag_id)
+        rows = undone_of_dag(tx, topology, dag_id)
         for row in sorted(rows, key=lambda row: row["undone"]):
-            wanted[dag["dag_id"], row["run_id"]] = frozenset(row["undone"])
-    txids = sorted({txid for own in wanted.values() for txid in own})
-    clears: dict[RunKey, list[int]] = {}
-    for emitted in tx.all("emitted_txids", topology=topology, txids=txids):
-        emitter = (emitted["dag_id"], emitted["run_id"])
-        runs = [key for key, own in wanted.items() if emitted["txid"] in own]
-        key = min(runs, key=lambda key: (key != emitter, key[0] == COMMAND_LINE))
-        if key[0] != COMMAND_LINE or not emitted["has_committed"]:
-            clears.setdefault(key, []).append(emitted["txid"])
+            for txid in row["undone"]:
+                wanted_by[txid].append((dag_id, row["run_id"]))
+    clears: dict[RunKey, list[int]] = defaultdict(list)
+    for emitted in tx.all("emitted_txids", topology=topology, txids=[*wanted_by]):
+        txid, emitter = emitted["txid"], (emitted["dag_id"], emitted["run_id"])
+        run = min(wanted_by[txid], key=lambda run: (run != emitter, run[0] == COMMAND_LINE))
+        if run[0] != COMMAND_LINE or not emitted["has_committed"]:
+            clears[run].append(txid)
     return [
         RunToClear(
             topology=topology,
@@ -145,6 +145,7 @@ class _Look:
 
     :param unfinished: emissions that have not ended, or have failed, by their run
     :param dags_here: the DAGs of the topology that this Airflow has
+    :param stale: those of which it keeps the runs, and starts none
     :param asked: the txids that a run works on, or is to be cleared for
     :param lost: the last run that Airflow no longer has, by txid
     :param elsewhere: the txids of runs of DAGs that this Airflow does not have
@@ -155,13 +156,14 @@ class _Look:
     topology: str
     unfinished: dict[RunKey, Row]
     dags_here: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
     lost: dict[int, RunKey] = field(default_factory=dict)
     elsewhere: dict[RunKey, Sequence[int]] = field(default_factory=dict)
 
     @property
     def without_run(self) -> _WithoutRun:
-        return _WithoutRun(self.connection, self.api, self.topology, self.dags_here)
+        return _WithoutRun(self.connection, self.api, self.topology, self.dags_here, self.stale)
 
     def at_command_line(self) -> None:
         for row in undone_of_dag(self.connection, self.topology, COMMAND_LINE):
@@ -171,6 +173,8 @@ class _Look:
     def at_elsewhere(self, dag_id: str) -> None:
         rows = undone_of_dag(self.connection, self.topology, dag_id)
         self.elsewhere |= {(dag_id, row["run_id"]): row["undone"] for row in rows}
+        if self.api.dag(dag_id) is not None:
+            self.stale.append(dag_id)
 
     def at_runs(self, dag_id: str, runs: Sequence[DagRun]) -> Iterator[RunToResume]:
         """Yield those of a DAG's runs that are undone.
@@ -230,12 +234,14 @@ class _WithoutRun:
     """Says how what Airflow has no run of gets a new one.
 
     :param dags_here: the DAGs of the topology that this Airflow has
+    :param stale: those of which it keeps the runs, and starts none
     """
 
     connection: LedgerConnection
     api: Airflow
     topology: str
     dags_here: Sequence[str]
+    stale: Sequence[str]
 
     def runs(
         self, lost: Mapping[int, RunKey], unfinished: Mapping[RunKey, Row]
@@ -262,7 +268,7 @@ class _WithoutRun:
     def elsewhere(self, key: RunKey, txids: tuple[int, ...]) -> RunToResume:
         """Return what another Airflow, or a DAG that is gone, may still have a run of."""
         dag_id, run_id = key
-        if self.api.dag(dag_id) is not None:
+        if dag_id in self.stale:
             return RunToResume(
                 dag_id=dag_id,
                 run_id=run_id,
