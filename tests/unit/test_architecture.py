@@ -76,14 +76,8 @@ ALLOWED = {
     "plugins": {
         "reliability",
         "reliability_airflow",
-        *(
-            "airflow",
-            "fastapi",
-            "jinja2",
-            "markupsafe",
-            "pydantic",
-            "starlette",
-        ),  # Airflow brings the others
+        # Airflow brings the others
+        *("airflow", "fastapi", "jinja2", "markupsafe", "pydantic", "starlette"),
         *("attr", "openlineage"),  # in lineage.py, which is imported only if OpenLineage asks
     },
     "spark_apps": {"reliability"},

@@ -182,16 +182,20 @@ def series(topology: str, last: int | None = None) -> Response:
     return JSONResponse(reading.read_series(topology, last))
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _asked_for(moment: datetime) -> datetime:
+    """Return a moment of an address in UTC, which one without a time zone is in.
+
+    :raises ValueError: UTC has no such year
+    """
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=timezone.utc)
     try:
-        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(
-            timezone.utc
-        )
+        return moment.astimezone(timezone.utc)
     except OverflowError as error:
         raise ValueError("in UTC it is before the year 1 or after 9999") from error
 
 
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
+Moment = Annotated[datetime, AfterValidator(_asked_for)]
 
 
 def calendar(request: Request, topology: str, before: Moment | None = None) -> Response:

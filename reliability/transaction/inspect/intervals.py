@@ -129,6 +129,7 @@ class IntervalsReport:
 
 
 def name_counts(counts: Mapping[str, int]) -> list[str]:
+    """Name how many intervals are in each state; those that are missing are counted up to MOST."""
     return [
         f"{count:,} {state}{' or more' if count == MOST else ''}" for state, count in counts.items()
     ]
